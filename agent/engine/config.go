@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"net/netip"
+
+	"crem.dev/crem/agent/crf"
+	"crem.dev/crem/agent/csf"
+)
+
+// Config is what the packet workers obey. It is immutable: a change is a new Config, given to Apply.
+type Config struct {
+	Generation int64
+	Domains    []Domain
+}
+
+// Domain is one CREMDomain as it concerns this node.
+type Domain struct {
+	Name      string
+	Port      uint16         // the CREM port (Section 3); never 0
+	Site      string         // name of this node's own entry in Sites
+	Sites     []Site         // all sites, the own one included
+	Reporters []netip.Prefix // the only senders of PATH_REPORT that are believed (Section 11)
+	Uplinks   []string       // interface names; empty: the interfaces that route to other sites
+	Rules     []Rule         // most specific first; the first rule that takes a flow decides; no rule: not protected
+	// RequireIPsec: nothing is protected, and no HELLO sent or answered, without XFRM policies (Section 11).
+	RequireIPsec bool
+	// MaxRepairBandwidth bounds the node's repair traffic in bits per second (Section 10); 0: no bound.
+	MaxRepairBandwidth int64
+}
+
+// Site is one site of a domain.
+type Site struct {
+	Name     string
+	Prefixes []netip.Prefix
+	Gateways []netip.Addr // empty: HELLO goes to the flow's destination and is taken on the path
+}
+
+// Rule says which profile protects which flows.
+type Rule struct {
+	Profile      *Profile
+	Sources      []netip.Prefix // empty: any source of the own site
+	Destinations []string       // names of sites; empty: every other site
+}
+
+// Profile is a CREMProfile resolved to numbers. CSF.PathMTU is set by the engine from the uplink.
+type Profile struct {
+	Name string
+	CSF  csf.Params
+	CRF  crf.Params
+}

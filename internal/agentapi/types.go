@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agentapi holds what a node's agent says about itself on its local socket: plain values with JSON names, made by the
+// engine, read by metrics and by kubectl-crem. It has no behaviour and no dependency on the data path.
+//
+// All counters are totals since the agent started; durations are seconds as float64; sizes are octets.
+package agentapi
+
+// Status is the answer to GET /v1/status.
+type Status struct {
+	Version           string            `json:"version"`
+	Node              string            `json:"node"`
+	Generation        int64             `json:"generation"`        // of the configuration that the agent was told
+	AppliedGeneration int64             `json:"appliedGeneration"` // of the configuration that the data path obeys
+	Uplinks           []Uplink          `json:"uplinks"`
+	Domains           []Domain          `json:"domains"`
+	Workers           []Worker          `json:"workers"`
+	Counters          map[string]uint64 `json:"counters"` // every counter of the data path that is not a drop, by name
+	Drops             map[string]uint64 `json:"drops"`    // every drop or refusal, by reason
+	Memory            Memory            `json:"memory"`
+	Flows             FlowCount         `json:"flows"`
+}
+
+// Uplink is one interface that leads to other sites.
+type Uplink struct {
+	Name     string `json:"name"`
+	Index    int    `json:"index"`
+	MTU      int    `json:"mtu"`      // IP MTU
+	Why      string `json:"why"`      // why this interface is an uplink, one sentence
+	Attached bool   `json:"attached"` // programs attached and tap open
+	Problem  string `json:"problem,omitempty"`
+}
+
+// Domain is the state of one CREMDomain on this node.
+type Domain struct {
+	Name    string `json:"name"`
+	Port    uint16 `json:"port"`
+	Site    string `json:"site"`
+	Applied bool   `json:"applied"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// Worker is one packet worker.
+type Worker struct {
+	ID          int     `json:"id"`
+	Batches     uint64  `json:"batches"`
+	Flows       int     `json:"flows"`
+	PoolInUse   int64   `json:"poolInUse"`
+	PoolLimit   int64   `json:"poolLimit"`
+	LastBeatAge float64 `json:"lastBeatAgeSeconds"`
+}
+
+// Memory is what the packet path holds, in octets.
+type Memory struct {
+	InUse int64 `json:"inUse"`
+	Limit int64 `json:"limit"`
+	Held  int64 `json:"held"`
+}
+
+// FlowCount counts flows by role and state.
+type FlowCount struct {
+	Sending   int `json:"sending"`   // seen leaving
+	Protected int `json:"protected"` // leaving, with an acknowledged configuration
+	Receiving int `json:"receiving"` // a CRF machine is at work
+}
+
+// Flow is one flow on this node, in one role. The element of GET /v1/flows.
+type Flow struct {
+	ID          string `json:"id"`   // stable while the flow lives: role/source/destination/QPN/space
+	Role        string `json:"role"` // "csf" or "crf"
+	Domain      string `json:"domain"`
+	Profile     string `json:"profile"`
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
+	QPN         uint32 `json:"qpn"`
+	Space       string `json:"space"` // "request" or "response"
+	FlowID      uint32 `json:"flowID"`
+	Peer        string `json:"peer"`
+	State       string `json:"state"`
+	Why         string `json:"why"` // one sentence: why this m, or why not protected, and what to do
+	Worker      int    `json:"worker"`
+
+	K       int     `json:"k"`
+	M       int     `json:"m"`
+	T       int     `json:"t"`
+	Scheme  string  `json:"scheme"`
+	Loss    float64 `json:"loss"` // estimate p, before restoration
+	SRTT    float64 `json:"srttSeconds"`
+	Digest  bool    `json:"digest"`
+	Breaker string  `json:"breaker,omitempty"` // "closed", "open"
+
+	SourcePackets uint64            `json:"sourcePackets"`
+	SourceOctets  uint64            `json:"sourceOctets"`
+	RepairPackets uint64            `json:"repairPackets"`
+	RepairOctets  uint64            `json:"repairOctets"`
+	Restored      uint64            `json:"restored"`
+	Held          uint64            `json:"held"`
+	Counters      map[string]uint64 `json:"counters"` // all counters of the machine, by name
+	Drops         map[string]uint64 `json:"drops"`
+}
