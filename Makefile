@@ -1,0 +1,77 @@
+# CREM: protects RoCEv2 flows over long, lossy links. `make help` lists the targets.
+SHELL := /bin/bash
+GO ?= go
+BUILD := build
+CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/crem
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X crem.dev/crem/internal/version.Version=$(VERSION)
+PROGRAMS := crem-agent kubectl-crem
+LAB_PROGRAMS := crem-wan crem-rc crem-demo
+FUZZTIME ?= 20s
+PURE := ./agent/roce/... ./agent/wire/... ./agent/fec/... ./agent/csf/... ./agent/crf/... ./sim/...
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## The programs, static, into build/
+	@mkdir -p $(BUILD)
+	@for p in $(PROGRAMS); do echo "build $$p"; CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BUILD)/$$p ./cmd/$$p || exit 1; done
+
+.PHONY: build-lab
+build-lab: build ## The lab's programs too
+	@for p in $(LAB_PROGRAMS); do echo "build $$p"; CGO_ENABLED=0 $(GO) build -trimpath -o $(BUILD)/$$p ./test/lab/cmd/$$p || exit 1; done
+
+.PHONY: demo
+demo: build-lab ## The same transfer without and with CREM over a lossy 20 ms link (root; under 5 minutes)
+	$(BUILD)/crem-demo -agent $(BUILD)/crem-agent -out $(BUILD)/demo.json -svg docs/images/demo.svg
+
+.PHONY: test
+test: ## Unit, property, golden, fuzz seeds, race, network namespaces (as root)
+	$(GO) vet ./...
+	$(GO) test -count=1 -shuffle=on -timeout 15m ./...
+	$(GO) test -count=1 -race -short -timeout 20m $(PURE) ./agent/engine/... ./internal/... ./agent/node/... ./agent/metrics/...
+
+.PHONY: test-long
+test-long: ## The 40,000-block mixed-copies simulation and the other long proofs
+	CREM_LONG=1 $(GO) test -count=1 -timeout 60m -run 'MixedCopies|Exhaustive|Long' -v $(PURE)
+
+.PHONY: fuzz
+fuzz: ## Every fuzz target for FUZZTIME each (default 20s)
+	hack/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: build-lab ## Coding, machines and one gateway core against the kernel: build/bench.json and text
+	hack/bench.sh $(BUILD)
+
+.PHONY: e2e-rxe
+e2e-rxe: build ## Real Soft-RoCE and perftest in virtual machines: build/e2e-rxe.json (root; installs qemu and perftest)
+	test/rxe/run.sh full
+
+.PHONY: bpf
+bpf: ## Rebuild the BPF objects (clang, libbpf-dev)
+	$(GO) generate ./agent/bpf
+
+.PHONY: generate
+generate: ## Rebuild every generated file
+	$(GO) generate ./...
+
+.PHONY: verify
+verify: ## Generated files are what their sources say; module files are tidy
+	hack/verify.sh
+
+.PHONY: lint
+lint: ## golangci-lint, built from its pinned module
+	@mkdir -p $(CACHE)
+	@cd hack/tools && $(GO) build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(CACHE)/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: ## gofmt
+	gofmt -l -w $$(git ls-files '*.go')
+
+.PHONY: clean
+clean: ## Remove build/
+	rm -rf $(BUILD)

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"net/netip"
+	"time"
+
+	"crem.dev/crem/agent/roce"
+)
+
+// A queue pair's two directions carry different destination QPNs, and nothing in a packet says which belong together. An ACK that comes
+// back names a PSN that was sent a round trip ago; PSN spaces start at random 24-bit values, so after a few ACKs only one flow fits. That
+// is enough to free retained blocks and to sample RTT (Section 7, Section 5.1): a wrong guess could only free a block early, which costs
+// a retransmission by RDMA and never a wrong octet.
+
+const (
+	pairingWindow = 1 << 14 // PSNs behind the newest sent within which an ACK is plausible
+	pairingVotes  = 4       // ACKs in a row that must fit one flow alone
+	pairingIdle   = time.Minute
+	pairingBound  = 8192 // remembered queue pairs a worker
+)
+
+// backKey names one direction back to a local queue pair.
+type backKey struct {
+	local, remote netip.Addr
+	qpn           roce.QPN // destination QPN of the ACKs: the local queue pair
+}
+
+type backFlow struct {
+	flow  *sendFlow // proven, or the candidate
+	votes int
+	last  time.Duration
+}
+
+// pairing remembers which sending flow the ACKs to a local queue pair confirm.
+type pairing struct {
+	back map[backKey]*backFlow
+}
+
+func newPairing() pairing { return pairing{back: make(map[backKey]*backFlow)} }
+
+// match returns the sending flow that an ACK with this PSN confirms, nil while that is not sure. flows are those from local to remote in
+// the request space.
+func (p *pairing) match(now time.Duration, key backKey, psn roce.PSN, flows []*sendFlow) *sendFlow {
+	b := p.back[key]
+	if b == nil {
+		if len(p.back) >= pairingBound {
+			p.expire(now)
+		}
+		if len(p.back) >= pairingBound {
+			return nil
+		}
+		b = &backFlow{}
+		p.back[key] = b
+	}
+	b.last = now
+	if b.votes >= pairingVotes && b.flow != nil && !b.flow.gone {
+		if b.flow.sent(psn) {
+			return b.flow
+		}
+		b.votes = 0 // the QP number is used again
+	}
+	var only *sendFlow
+	for _, f := range flows {
+		if !f.sent(psn) {
+			continue
+		}
+		if only != nil {
+			return nil // two flows fit: no vote
+		}
+		only = f
+	}
+	switch {
+	case only == nil:
+		return nil
+	case only != b.flow:
+		b.flow, b.votes = only, 1
+	default:
+		b.votes++
+	}
+	if b.votes < pairingVotes {
+		return nil
+	}
+	return b.flow
+}
+
+// localQPN returns the local queue pair whose ACKs confirm flow f, once that is proven.
+func (p *pairing) localQPN(f *sendFlow) (roce.QPN, bool) {
+	for k, b := range p.back {
+		if b.flow == f && b.votes >= pairingVotes {
+			return k.qpn, true
+		}
+	}
+	return 0, false
+}
+
+func (p *pairing) forget(f *sendFlow) {
+	for k, b := range p.back {
+		if b.flow == f {
+			delete(p.back, k)
+		}
+	}
+}
+
+func (p *pairing) expire(now time.Duration) {
+	for k, b := range p.back {
+		if now-b.last > pairingIdle {
+			delete(p.back, k)
+		}
+	}
+}
