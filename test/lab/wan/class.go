@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wan
+
+import (
+	"encoding/binary"
+
+	"crem.dev/crem/agent/roce"
+)
+
+// Class is what a frame carries, as far as the counters tell it apart.
+type Class uint8
+
+// The classes. RoCEData are the packets that carry a new place in a PSN space (requests, READ and ATOMIC responses), RoCEOther are ACK, NAK, CNP
+// and datagrams, CREM the messages of the repair channel.
+const (
+	RoCEData Class = iota
+	RoCEOther
+	CREM
+	Other
+	classes
+)
+
+var classNames = [classes]string{"roce_data", "roce_other", "crem", "other"}
+
+// String returns the name of the class in the JSON counters.
+func (c Class) String() string {
+	if c < classes {
+		return classNames[c]
+	}
+	return "unknown"
+}
+
+const (
+	ethernetLen = roce.EthernetLen
+	udpLen      = 8
+)
+
+// network is where the headers of a frame lie.
+type network struct {
+	ip  int  // offset of the IP header
+	v6  bool // else IPv4
+	udp int  // offset of the UDP header, 0 if there is none
+}
+
+func parseNetwork(f []byte) (n network, ok bool) {
+	if len(f) < ethernetLen+20 {
+		return n, false
+	}
+	n.ip = ethernetLen
+	ip := f[ethernetLen:]
+	switch binary.BigEndian.Uint16(f[12:]) {
+	case 0x0800:
+		ihl := int(ip[0]&15) * 4
+		fragment := binary.BigEndian.Uint16(ip[6:])&0x1fff != 0
+		if ip[0]>>4 != 4 || ihl < 20 {
+			return n, false
+		}
+		if ip[9] == 17 && !fragment && len(ip) >= ihl+udpLen {
+			n.udp = ethernetLen + ihl
+		}
+	case 0x86dd:
+		if len(ip) < 40 || ip[0]>>4 != 6 {
+			return n, false
+		}
+		n.v6 = true
+		if ip[6] == 17 && len(ip) >= 40+udpLen {
+			n.udp = ethernetLen + 40
+		}
+	default:
+		return n, false
+	}
+	return n, true
+}
+
+// Classify returns the class of an Ethernet frame; cremPort 0 knows no CREM.
+func Classify(f []byte, cremPort uint16) Class {
+	n, ok := parseNetwork(f)
+	if !ok || n.udp == 0 {
+		return Other
+	}
+	src, dst := binary.BigEndian.Uint16(f[n.udp:]), binary.BigEndian.Uint16(f[n.udp+2:])
+	switch {
+	case dst == roce.Port && len(f) > n.udp+udpLen:
+		if _, source := roce.Opcode(f[n.udp+udpLen]).Space(); source {
+			return RoCEData
+		}
+		return RoCEOther
+	case cremPort != 0 && (dst == cremPort || src == cremPort):
+		return CREM
+	}
+	return Other
+}
+
+// MarkCE sets Congestion Experienced in place, if the packet is ECN-capable, and says whether the frame now carries it newly.
+func MarkCE(f []byte) bool {
+	n, ok := parseNetwork(f)
+	if !ok {
+		return false
+	}
+	ip := f[n.ip:]
+	if n.v6 {
+		ecn := ip[1] >> 4 & 3
+		if ecn == 0 || ecn == 3 {
+			return false
+		}
+		ip[1] |= 0x30
+		return true
+	}
+	ecn := ip[1] & 3
+	if ecn == 0 || ecn == 3 {
+		return false
+	}
+	old := binary.BigEndian.Uint16(ip)
+	ip[1] |= 3
+	fixChecksum(ip[10:12], old, binary.BigEndian.Uint16(ip))
+	return true
+}
+
+// fixChecksum updates an Internet checksum for one changed 16-bit word (RFC 1624, equation 3).
+func fixChecksum(sum []byte, from, to uint16) {
+	s := uint32(^binary.BigEndian.Uint16(sum)) + uint32(^from) + uint32(to)
+	s = s&0xffff + s>>16
+	s = s&0xffff + s>>16
+	binary.BigEndian.PutUint16(sum, ^uint16(s))
+}
