@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 holds the Kubernetes resources of CREM: CREMDomain and CREMProfile, which people write, and CREMNode, which
+// the operator writes for each node and that node's agent answers.
+//
+// All three are cluster-scoped: they describe nodes and the sites that nodes belong to. What one object can show to be wrong is
+// refused by the API server with the CEL rules below, each with a sentence that says what to write instead; internal/render
+// repeats the same rules for files and decides what needs several objects. Field documentation lives here and nowhere else:
+// docs/configuration.md is compared with it by a test.
+//
+// The kinds are alpha: a later version may change them, never silently.
+//
+// +kubebuilder:object:generate=true
+// +groupName=crem.dev
+package v1alpha1

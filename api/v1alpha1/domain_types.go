@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CREMDomain is one limited domain in the sense of RFC 8799: the sites of one operator, between which RDMA flows are protected.
+// The same text is applied in the cluster of every site; only `site` differs.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=cdom,categories=crem
+// +kubebuilder:printcolumn:name="Site",type=string,JSONPath=`.spec.site`
+// +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.port`
+// +kubebuilder:printcolumn:name="IPsec",type=string,JSONPath=`.spec.ipsec.mode`
+// +kubebuilder:printcolumn:name="Nodes",type=string,description="Ready nodes of matched nodes",JSONPath=`.status.nodes.summary`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type CREMDomain struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec is what the domain should be.
+	// +required
+	Spec CREMDomainSpec `json:"spec"`
+	// status is what the operator found. It holds no counter: those are metrics.
+	// +optional
+	Status CREMDomainStatus `json:"status,omitzero"`
+}
+
+// CREMDomainSpec describes the sites and how this cluster takes part.
+//
+// +kubebuilder:validation:XValidation:rule="self.sites.exists(s, s.name == self.site)",message="names no entry of spec.sites: write the name of this cluster's own site",fieldPath=".site"
+type CREMDomainSpec struct {
+	// port is the CREM port: the UDP port of all CREM messages of the domain, the same at every site. There is no default, and
+	// there must be no other service on it (Section 3 of the protocol). Choose one from 49152 to 65535; 4791 is RoCEv2 itself.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	// +kubebuilder:validation:XValidation:rule="self != 4791",message="4791 is the port of RoCEv2 itself: write a free port from 49152 to 65535"
+	Port int32 `json:"port"`
+
+	// site is the name of this cluster's own entry in sites.
+	// +required
+	Site SiteName `json:"site"`
+
+	// sites are all sites of the domain, the own one included. Flows between prefixes of two sites are protected.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=2
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.all(b, a.name >= b.name || !a.cidrs.exists(x, isCIDR(x) && b.cidrs.exists(y, isCIDR(y) && (cidr(x).containsCIDR(y) || cidr(y).containsCIDR(x))))))",message="has a prefix of one site that overlaps a prefix of another: an address belongs to one site, write each prefix once and split the larger one"
+	Sites []Site `json:"sites"`
+
+	// ipsec says what protects the CREM messages and the protected flows from forgery (Section 11 of the protocol).
+	// +required
+	IPsec IPsec `json:"ipsec"`
+
+	// reporters are the only senders whose PATH_REPORT messages are believed. Empty: none is.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Reporters []CIDR `json:"reporters,omitempty"`
+
+	// nodes says which nodes of this cluster stand on the paths between the sites. Absent: no node of the cluster. An agent
+	// that runs without Kubernetes takes part in every domain that it is given.
+	// +optional
+	Nodes *DomainNodes `json:"nodes,omitempty"`
+
+	// profileRef names the CREMProfile for flows that no profile's selector takes. Absent: such flows are not protected.
+	// +optional
+	ProfileRef *ProfileReference `json:"profileRef,omitempty"`
+}
+
+// Site is one data center.
+type Site struct {
+	// name of the site, the same in every cluster.
+	// +required
+	Name SiteName `json:"name"`
+
+	// cidrs are the prefixes of the site's RDMA endpoints.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	CIDRs []CIDR `json:"cidrs"`
+
+	// gateways are the addresses of the site's gateway nodes: a handshake goes to each of them, and the one on the flow's path
+	// answers. Empty: the handshake goes to the flow's destination address and is taken on the path.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Gateways []Address `json:"gateways,omitempty"`
+}
+
+// IPsecMode says what protects a domain from forged messages.
+//
+// +kubebuilder:validation:Enum=Required;BoundaryFiltered
+type IPsecMode string
+
+const (
+	// IPsecRequired: no flow is protected, and no handshake sent or answered, unless kernel XFRM policies cover the CREM port
+	// and the protected flow in both directions.
+	IPsecRequired IPsecMode = "Required"
+	// IPsecBoundaryFiltered: the domain's boundary drops datagrams to the CREM port that come from outside; every agent does
+	// so on its uplinks as well.
+	IPsecBoundaryFiltered IPsecMode = "BoundaryFiltered"
+)
+
+// IPsec says what protects a domain from forged messages.
+type IPsec struct {
+	// mode is Required (IPsec ESP, checked by every agent) or BoundaryFiltered (the domain's boundary keeps foreign datagrams
+	// out). There is no default: the protocol asks for one of the two, and which one is true is not for software to guess.
+	// +required
+	Mode IPsecMode `json:"mode"`
+}
+
+// DomainNodes says which nodes and interfaces take part.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.selector) || ((!has(self.selector.matchLabels) || size(self.selector.matchLabels) <= 16) && (!has(self.selector.matchExpressions) || size(self.selector.matchExpressions) <= 16))",message="has more than 16 labels or expressions: write at most 16 of each",fieldPath=".selector"
+type DomainNodes struct {
+	// selector chooses nodes by label. An empty selector chooses all nodes, an absent one none.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+
+	// uplinks are the interfaces that lead to the other sites. Empty: the interfaces over which the node routes to the other
+	// sites' prefixes.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	Uplinks []InterfaceName `json:"uplinks,omitempty"`
+
+	// maxRepairBandwidth bounds the repair traffic of one node for this domain, in bits per second, as a whole number with an
+	// optional suffix k, M, G or T (10G is 10,000,000,000). Absent: only each flow's own bounds apply.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,14}[kMGT]?$`
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]{0,14}[kMGT]?$') || quantity(self).compareTo(quantity('100T')) <= 0",message="is over 100T: write the bits per second that repair traffic of one node may use, for instance 10G"
+	MaxRepairBandwidth *string `json:"maxRepairBandwidth,omitempty"`
+}
+
+// ProfileReference names a CREMProfile.
+type ProfileReference struct {
+	// name of the CREMProfile.
+	// +required
+	Name ObjectName `json:"name"`
+}
+
+// CREMDomainStatus is the operator's summary over all nodes.
+type CREMDomainStatus struct {
+	// observedGeneration is the generation of spec that this status speaks of.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions: Accepted, Rendered, Programmed, Ready, and Stalled while a person is needed.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// nodes counts the nodes of the domain by state.
+	// +optional
+	Nodes *DomainNodeCounts `json:"nodes,omitempty"`
+
+	// failingNodes names at most 10 nodes that are not ready, and why.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=10
+	FailingNodes []FailingNode `json:"failingNodes,omitempty"`
+
+	// sites is a coarse view of each other site, rewritten at most once a minute.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Sites []SiteHealth `json:"sites,omitempty"`
+}
+
+// DomainNodeCounts counts the nodes of a domain. A node is counted in each state that it is in.
+type DomainNodeCounts struct {
+	// matched nodes are chosen by the selector.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Matched int32 `json:"matched"`
+	// programmed nodes obey the newest generation.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Programmed int32 `json:"programmed"`
+	// ready nodes protect traffic.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Ready int32 `json:"ready"`
+	// degraded nodes work with less than they could.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Degraded int32 `json:"degraded"`
+	// summary is ready/matched, for the table of kubectl get.
+	// +optional
+	// +kubebuilder:validation:MaxLength=23
+	Summary string `json:"summary,omitempty"`
+}
+
+// FailingNode is one node that is not ready.
+type FailingNode struct {
+	// name of the node.
+	// +required
+	Name ObjectName `json:"name"`
+	// reason is that of the node's Ready condition.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Reason string `json:"reason"`
+	// message is that of the node's Ready condition, cut to 256 characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Message string `json:"message,omitempty"`
+}
+
+// LossClass is a coarse class of packet loss before restoration.
+//
+// +kubebuilder:validation:Enum=None;Low;Medium;High;Unknown
+type LossClass string
+
+// Classes of loss.
+const (
+	LossNone    LossClass = "None"    // below 0.001 %
+	LossLow     LossClass = "Low"     // below 0.1 %
+	LossMedium  LossClass = "Medium"  // below 2 %
+	LossHigh    LossClass = "High"    // 2 % and more
+	LossUnknown LossClass = "Unknown" // no report yet
+)
+
+// SiteHealth is a coarse view of the path to one other site.
+type SiteHealth struct {
+	// name of the site.
+	// +required
+	Name SiteName `json:"name"`
+	// flows that are protected towards the site, over all nodes, rounded to two significant digits.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Flows int32 `json:"flows"`
+	// loss is the class of packet loss before restoration.
+	// +required
+	Loss LossClass `json:"loss"`
+	// rttMilliseconds is the median of the smoothed round-trip times, rounded up.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RTTMilliseconds int32 `json:"rttMilliseconds,omitempty"`
+}
+
+// CREMDomainList is a list of CREMDomain.
+//
+// +kubebuilder:object:root=true
+type CREMDomainList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []CREMDomain `json:"items"`
+}
