@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !amd64 || purego
+
+package gf
+
+// accelerated is false where there is no assembly.
+const accelerated = false
+
+// dotAssembly is never called here.
+func dotAssembly(outs, srcs [][]byte, n int, coef []byte, add bool) {
+	dotPortable(outs, srcs, n, coef, add)
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fec
+
+import "math"
+
+// Tail returns P[Bin(n, p) > m]: the probability that more than m of n packets
+// are lost when each is lost independently with probability p. It adds positive
+// terms only, so the result is good to about 1e-13 of its own size, however
+// small it is. n is a number of packets of one block, at most a few hundred.
+func Tail(n, m int, p float64) float64 {
+	switch {
+	case m < 0:
+		return 1
+	case m >= n || !(p > 0):
+		return 0
+	case p >= 1:
+		return 1
+	case p > 0.5:
+		return tailDown(n, m, p)
+	}
+	// t is P[Bin = i]; (1-p)^n does not underflow for p <= 0.5.
+	odds, t := p/(1-p), math.Exp(float64(n)*math.Log1p(-p))
+	for i := 0; i <= m; i++ {
+		t *= float64(n-i) / float64(i+1) * odds
+	}
+	sum := 0.0
+	for i := m + 1; i <= n; i++ {
+		sum += t
+		next := t * float64(n-i) / float64(i+1) * odds
+		if next < t && next < sum*1e-17 {
+			break // the terms only fall from here on
+		}
+		t = next
+	}
+	return sum
+}
+
+// tailDown is Tail for p > 0.5: the same sum from its other end, where p^n does
+// not underflow.
+func tailDown(n, m int, p float64) float64 {
+	odds, t := (1-p)/p, math.Exp(float64(n)*math.Log(p))
+	sum := 0.0
+	for i := n; i > m; i-- {
+		sum += t
+		t *= float64(i) / float64(n-i+1) * odds
+	}
+	return sum
+}
+
+// MinRepair returns the smallest m for which a block of k sources and m repair
+// symbols loses more than m packets with a probability below epsilon, if each
+// packet is lost independently with probability p (section 5.3). If no m up to
+// maxM is enough it returns maxM. The tail falls with every m, so the first hit
+// is the smallest.
+func MinRepair(k int, p, epsilon float64, maxM int) int {
+	for m := 0; m < maxM; m++ {
+		if Tail(k+m, m, p) < epsilon {
+			return m
+		}
+	}
+	return max(maxM, 0)
+}
