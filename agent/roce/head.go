@@ -31,7 +31,7 @@ func BuildHead(dst []byte, model []byte, payloadLen int, id uint16, tos uint8, c
 	binary.BigEndian.PutUint16(udp[4:], uint16(udpLen+payloadLen))
 	binary.BigEndian.PutUint16(udp[6:], 0)
 	if checksum {
-		binary.BigEndian.PutUint16(udp[6:], UDPChecksum(h, p))
+		binary.BigEndian.PutUint16(udp[6:], checksumUDP(h, p))
 	}
 	return dst
 }
@@ -50,9 +50,9 @@ func setIPv6(ip []byte, payloadLen int, tos uint8) {
 	binary.BigEndian.PutUint16(ip[4:], uint16(udpLen+payloadLen))
 }
 
-// UDPChecksum returns the checksum of a UDP datagram with the pseudo header of its IP version, as the field must hold
+// checksumUDP returns the checksum of a UDP datagram with the pseudo header of its IP version, as the field must hold
 // it (never zero). head is Ethernet, IP and UDP header, whose checksum field is not read; p is the UDP payload.
-func UDPChecksum(head, p []byte) uint16 {
+func checksumUDP(head, p []byte) uint16 {
 	ip, udp := head[EthernetLen:len(head)-udpLen], head[len(head)-udpLen:]
 	addresses := ip[len(ip)-8:]
 	if len(ip) == ipv6Len {

@@ -97,9 +97,6 @@ func (p *Packet) P() []byte { return p.frame[p.head:] }
 // Head returns Ethernet, IP and UDP header. It aliases the frame.
 func (p *Packet) Head() []byte { return p.frame[:p.head:p.head] }
 
-// Frame returns the whole packet from the Ethernet header to the ICRC. It aliases the frame.
-func (p *Packet) Frame() []byte { return p.frame }
-
 // IPv6 says that the packet is of IPv6, otherwise it is of IPv4.
 func (p *Packet) IPv6() bool { return p.head == headIPv6 }
 
@@ -212,7 +209,7 @@ func (p *Packet) DMALength() (uint32, bool) {
 }
 
 // Advance returns how many PSNs the packet consumes in its space: a READ request one for every packet of its
-// response, max(1, ceil(DMA length / mtu)), everything else one (protocol decisions, Section 9). mtu is the
+// response, max(1, ceil(DMA length / mtu)), everything else one (Section 9). mtu is the
 // RDMA MTU in octets; with an unknown one (0) a READ request counts one. More than half the PSN space can't be
 // outstanding, so no larger number is returned.
 func Advance(p *Packet, mtu int) int {

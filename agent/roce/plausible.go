@@ -5,7 +5,7 @@ package roce
 import "encoding/binary"
 
 // ValidSource says whether P, by itself, can be the source packet of one position: the checks of a restored packet
-// that need no neighbour and no CRC (protocol decisions, Section 6, rule 3). psn is the position's, qpn and pkey are the
+// that need no neighbour and no CRC (Section 6, rule 3). psn is the position's, qpn and pkey are the
 // flow's. mtu is the RDMA MTU in octets, 0 if unknown.
 //
 // A CSF codes only packets that pass this with mtu 0, whatever a receiver might make of others: one that fails would
