@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package csf is the CREM sender function: one Flow is the machine of one protected flow.
+//
+// The engine shows a Flow every source packet that leaves, every RDMA acknowledgement that comes back, every CREM message of
+// its peer, and the time. The Flow appends to the caller's slice what must be sent. Source packets themselves go their way
+// untouched; the Flow only reads them.
+//
+// Where to find a rule of the protocol:
+//
+//	params.go          what an operator can set
+//	handshake.go       HELLO, several peers, back-off, CLOSE (Section 5.1)
+//	configuration.go   PARAM_UPDATE, Config IDs, Effective PSN (Section 5.2)
+//	symbol.go          RDMA MTU guess, T, what must fit the path MTU (Section 4)
+//	block.go           positions, when a block closes, consistency CSF 1 to CSF 4 (Sections 4.2 and 6)
+//	restart.go         a queue pair number that is used again (Section 4)
+//	redundancy.go      how many repair symbols (Section 5.3)
+//	loss.go            the estimate p, what is congestion (Sections 5.3 and 8.1)
+//	repair.go          ordinary repair symbols and how they are spread (Section 5.4)
+//	retransmission.go  answers to REPAIR_REQUEST (Section 7)
+//	retention.go       which blocks are kept, and how long (Section 7)
+//	report.go          LOSS_REPORT and PATH_REPORT (Section 8)
+//	budget.go          limits on repair traffic per flow and per node (Section 10)
+//	pacing.go          never faster than the flow itself (Section 10)
+//	breaker.go         the circuit breaker (Section 10)
+//	rtt.go             SRTT (Section 5.1)
+//
+// A Flow is not safe for concurrent use; all flows of one worker share one Env. Nothing is allocated per packet in steady
+// state. Time is an argument everywhere.
+package csf
