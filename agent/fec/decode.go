@@ -79,7 +79,12 @@ func NewDecoder() *Decoder {
 func (d *Decoder) Solve(T int, scheme Scheme, unknown Bitmap, known *[256]*Cell, rows []Row, out *[256]*Cell) error {
 	d.size, d.scheme, d.set = Stride(T), scheme, unknown
 	d.rows, d.known, d.out = rows, known, out
-	defer d.release()
+	err := d.solve(T)
+	d.rows, d.known, d.out = nil, nil, nil
+	return err
+}
+
+func (d *Decoder) solve(T int) error {
 	if err := d.admit(T); err != nil {
 		return err
 	}
@@ -89,15 +94,10 @@ func (d *Decoder) Solve(T int, scheme Scheme, unknown Bitmap, known *[256]*Cell,
 	} else if !d.eliminate() {
 		return ErrRank
 	}
-	d.apply(closed)
+	if err := d.apply(closed); err != nil {
+		return err
+	}
 	return d.verify(T)
-}
-
-// release drops what belongs to the caller.
-func (d *Decoder) release() {
-	d.rows, d.known, d.out = nil, nil, nil
-	clear(d.srcs[:])
-	clear(d.outs[:])
 }
 
 // admit checks everything that memory safety and the algebra rely on, and lists
@@ -145,7 +145,7 @@ func (d *Decoder) fits(c *Cell) bool { return c != nil && c.room() >= d.size }
 
 // apply computes the unknown symbols from the known ones and the rows in use,
 // in groups of as many outputs as a kernel has.
-func (d *Decoder) apply(closed bool) {
+func (d *Decoder) apply(closed bool) error {
 	d.listInputs()
 	srcs := d.srcs[:0]
 	for _, j := range d.inputs {
@@ -162,8 +162,11 @@ func (d *Decoder) apply(closed bool) {
 		}
 		coef := d.coef[:len(srcs)*len(group)]
 		d.plan(coef, a, len(group), closed)
-		gf.Dot(d.outs[:len(group)], srcs, d.size, coef, false)
+		if !gf.Dot(d.outs[:len(group)], srcs, d.size, coef, false) {
+			return ErrBuffer
+		}
 	}
+	return nil
 }
 
 // verify recomputes every row that was not used and compares it (section 6,
@@ -183,7 +186,9 @@ func (d *Decoder) verify(T int) error {
 			d.coef[len(srcs)] = coefficient(d.scheme, r.Index, uint8(j))
 			srcs = append(srcs, c.mem[MaxHead:])
 		}
-		gf.Dot(d.outs[:1], srcs, d.size, d.coef[:len(srcs)], false)
+		if !gf.Dot(d.outs[:1], srcs, d.size, d.coef[:len(srcs)], false) {
+			return ErrBuffer
+		}
 		if !bytes.Equal(d.check[:T], r.Symbol[:T]) {
 			return ErrSurplus
 		}

@@ -102,7 +102,9 @@ func encode(rows [][]byte, scheme Scheme, first, T int, L Bitmap, syms *[256]*Ce
 			}
 			s++
 		}
-		gf.Dot(rows, srcs[:s], len(rows[0]), coef[:s*len(rows)], add)
+		if !gf.Dot(rows, srcs[:s], len(rows[0]), coef[:s*len(rows)], add) {
+			return ErrBuffer
+		}
 	}
 	return nil
 }

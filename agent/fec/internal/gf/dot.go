@@ -21,30 +21,29 @@ const (
 //
 // or adds that sum to outs[r] if add is set. There are 1 to MaxOutputs outputs;
 // n is a multiple of 64. All slices have at least n octets, at any alignment;
-// no output overlaps another or a source. A caller that breaks this has a bug:
-// Dot panics before it touches memory outside a slice.
-func Dot(outs, srcs [][]byte, n int, coef []byte, add bool) {
-	if len(outs) < 1 || len(outs) > MaxOutputs || n < 0 || n%column != 0 || len(coef) != len(outs)*len(srcs) {
-		panic("gf: Dot called with wrong dimensions")
+// no output overlaps another or a source. Dot returns false, and touches no
+// memory, if the numbers or the lengths are not so: the assembly relies on it.
+func Dot(outs, srcs [][]byte, n int, coef []byte, add bool) bool {
+	if len(outs) < 1 || len(outs) > MaxOutputs || n < 0 || n%column != 0 ||
+		len(coef) != len(outs)*len(srcs) || !reach(outs, n) || !reach(srcs, n) {
+		return false
 	}
-	for _, o := range outs {
-		_ = o[:len(o):len(o)][:n]
-	}
-	for _, s := range srcs {
-		_ = s[:len(s):len(s)][:n]
-	}
-	switch {
-	case n == 0:
-	case len(srcs) == 0 && !add:
-		for _, o := range outs {
-			clear(o[:n])
-		}
-	case len(srcs) == 0:
-	case accelerated:
+	if accelerated && n > 0 && len(srcs) > 0 {
 		dotAssembly(outs, srcs, n, coef, add)
-	default:
+	} else {
 		dotPortable(outs, srcs, n, coef, add)
 	}
+	return true
+}
+
+// reach reports whether all slices have at least n octets.
+func reach(slices [][]byte, n int) bool {
+	for _, s := range slices {
+		if len(s) < n {
+			return false
+		}
+	}
+	return true
 }
 
 // dotPortable is Dot without assembly of our own, a pass for each product.

@@ -20,8 +20,7 @@ type tables struct {
 
 var field = newTables()
 
-func newTables() *tables {
-	t := new(tables)
+func newTables() (t tables) {
 	x := 1
 	for e := range 255 {
 		t.exp[e], t.exp[e+255] = byte(x), byte(x)
