@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Where the UDP header of a packet is. Headers are always read by bpf_skb_load_bytes: those of large packets are often
+ * not in the linear part, and direct access would miss them in silence. */
+#ifndef CREM_PARSE_H
+#define CREM_PARSE_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+
+#include "maps.h"
+
+struct view {
+	struct flow_key key; /* the addresses */
+	__u32 l4;            /* offset of the UDP header */
+	__u32 end;           /* offset of the end of the IP packet */
+	__u16 port;          /* destination */
+	__u16 udp_len;
+	bool vlan;
+	bool fragment;
+	bool options;
+	bool extension;
+};
+
+static __always_inline void map_ipv4(__u8 *to, __u32 addr)
+{
+	__u32 *w = (__u32 *)to;
+
+	w[0] = 0;
+	w[1] = 0;
+	w[2] = bpf_htonl(0xffff);
+	w[3] = addr;
+}
+
+static __always_inline bool find_ipv4(struct __sk_buff *skb, struct view *v)
+{
+	struct iphdr ip;
+	__u16 fragment;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+		return false;
+	fragment = bpf_ntohs(ip.frag_off);
+	/* Only a first fragment shows its ports. */
+	if (ip.version != 4 || ip.ihl < 5 || ip.protocol != IPPROTO_UDP || fragment & 0x1fff)
+		return false;
+	v->fragment = fragment & 0x2000;
+	v->options = ip.ihl > 5;
+	v->l4 = ETH_HLEN + ip.ihl * 4;
+	v->end = ETH_HLEN + bpf_ntohs(ip.tot_len);
+	map_ipv4(v->key.src, ip.saddr);
+	map_ipv4(v->key.dst, ip.daddr);
+	return true;
+}
+
+#define MOST_EXTENSIONS 8
+
+/* Walks the extension headers up to UDP. */
+static __always_inline bool find_ipv6(struct __sk_buff *skb, struct view *v)
+{
+	struct ipv6hdr ip;
+	struct {
+		__u8 next;
+		__u8 len;
+		__be16 fragment;
+	} ext;
+	__u32 at = ETH_HLEN + sizeof(ip);
+	__u8 next;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
+		return false;
+	next = ip.nexthdr;
+	for (int i = 0; i < MOST_EXTENSIONS && next != IPPROTO_UDP; i++) {
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
+		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH)
+			return false;
+		if (bpf_skb_load_bytes(skb, at, &ext, sizeof(ext)))
+			return false;
+		v->extension = true;
+		if (next == IPPROTO_FRAGMENT) {
+			if (bpf_ntohs(ext.fragment) & 0xfff8)
+				return false;
+			v->fragment = true;
+			at += 8;
+		} else if (next == IPPROTO_AH) {
+			at += (ext.len + 2) * 4;
+		} else {
+			at += (ext.len + 1) * 8;
+		}
+		next = ext.next;
+	}
+	if (next != IPPROTO_UDP)
+		return false;
+	v->l4 = at;
+	v->end = ETH_HLEN + sizeof(ip) + bpf_ntohs(ip.payload_len);
+	__builtin_memcpy(v->key.src, &ip.saddr, 16);
+	__builtin_memcpy(v->key.dst, &ip.daddr, 16);
+	return true;
+}
+
+/* True for a UDP packet whose ports are there. A tag with VLAN 0 is a priority only: the kernel takes such a packet as
+ * untagged, so the boundary must too. */
+static __always_inline bool find_udp(struct __sk_buff *skb, struct view *v)
+{
+	struct udphdr udp;
+	bool found = false;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP))
+		found = find_ipv4(skb, v);
+	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		found = find_ipv6(skb, v);
+	if (!found || bpf_skb_load_bytes(skb, v->l4, &udp, sizeof(udp)))
+		return false;
+	v->vlan = skb->vlan_present && skb->vlan_tci & 0xfff;
+	v->port = bpf_ntohs(udp.dest);
+	v->udp_len = bpf_ntohs(udp.len);
+	return true;
+}
+
+#endif
