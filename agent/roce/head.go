@@ -10,11 +10,12 @@ const (
 	ecnCE   = 0x03
 )
 
-// BuildHead appends Ethernet, IP and UDP header of a restored packet to dst and returns it (protocol decisions,
-// Section 6, rules 4 and 5). model is the head of an arrived packet of the flow (Packet.Head): addresses, UDP ports, IPv4 flags,
-// TTL or hop limit and flow label are taken from it. payloadLen is the length of P; id the IPv4 Identification, ignored
-// for IPv6. tos is TOS or traffic class; CE in it becomes ECT(0), since a restored packet carries no mark of congestion.
-// With checksum the UDP checksum is computed over P, otherwise it is zero and P is not read.
+// BuildHead appends Ethernet, IP and UDP header of a restored packet to dst and returns it (Section 6, rules 4 and 5).
+//
+// model is the head of an arrived packet of the flow (Packet.Head): addresses, UDP ports, IPv4 flags, TTL or hop limit
+// and flow label are taken from it. payloadLen is the length of P; id the IPv4 Identification, ignored for IPv6. tos is TOS
+// or traffic class; CE in it becomes ECT(0), since a restored packet carries no mark of congestion. With checksum the UDP
+// checksum is computed over p, otherwise it is zero and p is not read.
 func BuildHead(dst []byte, model []byte, payloadLen int, id uint16, tos uint8, checksum bool, p []byte) []byte {
 	start := len(dst)
 	dst = append(dst, model...)
