@@ -64,3 +64,19 @@ func (h *helloLimits) expire(now time.Duration) {
 		}
 	}
 }
+
+// bucket is a token bucket: rate tokens a second, burst at most.
+type bucket struct {
+	rate, burst, tokens float64
+	last                time.Duration
+}
+
+func (b *bucket) take(now time.Duration) bool {
+	b.tokens = min(b.burst, b.tokens+(now-b.last).Seconds()*b.rate)
+	b.last = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"net/netip"
+
+	"crem.dev/crem/agent/bpf"
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/uplink"
+)
+
+// Backend is the kernel as the engine sees it. Linux is the real one; tests put memory in its place.
+type Backend interface {
+	// Load prepares programs and rings for this many workers; slotMTU is the largest IP MTU of the uplinks. Called once, before the rest.
+	Load(workers, slotMTU int) error
+	Holder() packet.Holder
+	Ring(worker int) packet.Ring
+	OpenTaps(ifindex int) ([]packet.Tap, error) // one per worker
+	OpenInjector() (packet.Injector, error)
+	OpenSockets(port uint16, maxMessage int) ([]packet.Socket, error) // one per worker
+	Attach(ifindex int) (mode string, err error)
+	Detach(ifindex int) error
+	SetDomains(domains []bpf.Domain, local []netip.Addr) error
+	Counters() (map[string]uint64, error)
+	FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error)
+	WatchUplinks(ctx context.Context, changed func()) error
+	Close() error
+}
+
+// Linux is the Backend of a real node.
+type Linux struct {
+	PinDir string // bpffs folder in which links and maps outlive the agent; empty: nothing is pinned
+	Mark   uint32 // packet mark of injected frames; 0: the default
+
+	objects *bpf.Objects
+	workers int
+}
+
+// defaultMark reads "CREM".
+const defaultMark = 0x4352454d
+
+// Load implements Backend.
+func (l *Linux) Load(workers, slotMTU int) error {
+	if l.Mark == 0 {
+		l.Mark = defaultMark
+	}
+	l.workers = workers
+	var err error
+	l.objects, err = bpf.Load(bpf.Config{Workers: workers, SlotOctets: slotMTU + ethernetRoom, Mark: l.Mark, PinDir: l.PinDir})
+	return err
+}
+
+// ethernetRoom is what a frame has in front of its IP packet.
+const ethernetRoom = 14
+
+// Holder implements Backend.
+func (l *Linux) Holder() packet.Holder { return l.objects }
+
+// Ring implements Backend.
+func (l *Linux) Ring(worker int) packet.Ring { return l.objects.Ring(worker) }
+
+// OpenTaps implements Backend.
+func (l *Linux) OpenTaps(ifindex int) ([]packet.Tap, error) {
+	return packet.OpenTaps(packet.TapConfig{Ifindex: ifindex, Workers: l.workers, Mark: l.Mark})
+}
+
+// OpenInjector implements Backend.
+func (l *Linux) OpenInjector() (packet.Injector, error) {
+	return packet.OpenInjector(packet.InjectorConfig{Mark: l.Mark})
+}
+
+// OpenSockets implements Backend.
+func (l *Linux) OpenSockets(port uint16, maxMessage int) ([]packet.Socket, error) {
+	return packet.OpenSockets(packet.SocketConfig{Port: port, Workers: l.workers, MaxMessage: maxMessage, IPv4: true, IPv6: true})
+}
+
+// Attach implements Backend.
+func (l *Linux) Attach(ifindex int) (string, error) {
+	if _, err := l.objects.Attach(ifindex); err != nil {
+		return "", err
+	}
+	return "tcx", nil
+}
+
+// Detach implements Backend.
+func (l *Linux) Detach(ifindex int) error { return l.objects.Detach(ifindex) }
+
+// SetDomains implements Backend.
+func (l *Linux) SetDomains(domains []bpf.Domain, local []netip.Addr) error {
+	return l.objects.SetDomains(domains, local)
+}
+
+// FindUplinks implements Backend.
+func (l *Linux) FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error) {
+	return uplink.Find(uplink.Config{Names: names, Remote: remote})
+}
+
+// WatchUplinks implements Backend.
+func (l *Linux) WatchUplinks(ctx context.Context, changed func()) error {
+	return uplink.Watch(ctx, changed)
+}
+
+// Close implements Backend. Programs stay attached when they are pinned.
+func (l *Linux) Close() error {
+	if l.objects == nil {
+		return nil
+	}
+	return l.objects.Close()
+}

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"crem.dev/crem/agent/bpf"
+	"crem.dev/crem/agent/crf"
+	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/uplink"
+)
+
+// Options are what an engine is started with and keeps for its life.
+type Options struct {
+	Node    string
+	Version string
+	Workers int   // packet workers; 0: one per core
+	Memory  int64 // octets of all pools together; 0: 1 GiB
+	Backend Backend
+	// Changed is called, from any goroutine, when something that Status shows has changed. May be nil.
+	Changed func()
+}
+
+const (
+	defaultMemory = 1 << 30
+	maxMTU        = 9216
+	retryUplinks  = 2 * time.Second
+)
+
+// Engine owns the workers and what they share.
+type Engine struct {
+	opts    Options
+	backend Backend
+	holder  packet.Holder
+	workers []*worker
+	owners  owners
+	snap    atomic.Pointer[snapshot]
+	random  func() uint64
+
+	mu      sync.Mutex // guards what follows: the control side
+	cfg     *Config
+	results []ItemResult
+	loaded  bool
+	numbers uint64
+	stop    chan struct{}
+	running sync.WaitGroup
+}
+
+// ItemResult tells how one item of a configuration fared. One bad item does not stop the others.
+type ItemResult struct {
+	Domain  string
+	Uplink  string // empty: about the domain as a whole
+	Problem string // empty: applied
+}
+
+// New makes an engine. Nothing touches the kernel before the first Apply.
+func New(opts Options) *Engine {
+	if opts.Workers <= 0 {
+		opts.Workers = runtime.NumCPU()
+	}
+	if opts.Memory <= 0 {
+		opts.Memory = defaultMemory
+	}
+	e := &Engine{opts: opts, backend: opts.Backend, random: cryptoRandom(), stop: make(chan struct{})}
+	e.owners.m = make(map[peerFlow]int)
+	return e
+}
+
+// Apply makes cfg the configuration in force: interfaces are found, programs attached, taps and sockets opened, flows judged anew. It returns a
+// result for every item. It may be called at any time; an item that failed is tried again when the interfaces change.
+func (e *Engine) Apply(cfg *Config) ([]ItemResult, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.apply(cfg)
+}
+
+// apply goes in the order in which a half-done step does no harm: sockets and taps before programs, addresses before flows, workers last, what is
+// not needed any more after all workers have left it.
+func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
+	facts, results := e.findUplinks(cfg)
+	if !e.loaded {
+		if err := e.load(facts); err != nil {
+			return nil, err
+		}
+	}
+	old := e.snap.Load()
+	next := &snapshot{cfg: cfg, local: make(map[netip.Addr]bool, len(facts.Local))}
+	for _, a := range facts.Local {
+		next.local[a] = true
+	}
+	if err := e.backend.SetDomains(bpfDomains(cfg), facts.Local); err != nil {
+		return nil, fmt.Errorf("tell the kernel program about the domains: %w", err)
+	}
+	for i := range cfg.Domains {
+		d := &cfg.Domains[i]
+		p, err := e.openPort(old, d.Port)
+		if err != nil {
+			results = append(results, ItemResult{Domain: d.Name, Problem: err.Error()})
+			continue
+		}
+		next.ports = append(next.ports, p)
+		results = append(results, ItemResult{Domain: d.Name})
+	}
+	for _, u := range facts.Uplinks {
+		st, err := e.openUplink(old, u)
+		r := ItemResult{Uplink: u.Name}
+		if err != nil {
+			r.Problem = err.Error()
+		} else {
+			next.uplinks = append(next.uplinks, st)
+		}
+		results = append(results, r)
+	}
+	next.resolve()
+	e.numbers++
+	next.number = e.numbers
+	e.snap.Store(next)
+	e.cfg, e.results = cfg, results
+	e.retire(old, next)
+	if e.opts.Changed != nil {
+		e.opts.Changed()
+	}
+	return slices.Clone(results), nil
+}
+
+// load prepares programs, pools and workers, once.
+func (e *Engine) load(facts uplink.Facts) error {
+	mtu := 0
+	for _, u := range facts.Uplinks {
+		mtu = max(mtu, u.MTU)
+	}
+	if mtu == 0 {
+		mtu = maxMTU
+	}
+	if err := e.backend.Load(e.opts.Workers, mtu); err != nil {
+		return err
+	}
+	e.holder = e.backend.Holder()
+	for i := range e.opts.Workers {
+		w, err := e.newWorker(i)
+		if err != nil {
+			return err
+		}
+		e.workers = append(e.workers, w)
+	}
+	e.loaded = true
+	return nil
+}
+
+func (e *Engine) newWorker(id int) (*worker, error) {
+	inj, err := e.backend.OpenInjector()
+	if err != nil {
+		return nil, err
+	}
+	pool := fec.NewPool(e.opts.Memory / int64(e.opts.Workers))
+	n := uint64(e.opts.Workers)
+	random := func() uint64 { // modulo the number of workers a nonce names its worker
+		r := e.random()
+		return r - r%n + uint64(id)
+	}
+	return &worker{
+		e: e, id: id, pool: pool, ring: e.backend.Ring(id), inj: inj,
+		csfEnv:    &csf.Env{Pool: pool, Random: random, Node: csf.NewBudget(0)},
+		crfEnv:    crf.NewEnv(pool),
+		sending:   make(map[roce.FlowKey]*sendFlow),
+		byHosts:   make(map[roce.HostPair][]*sendFlow),
+		byNonce:   make(map[uint64]*sendFlow),
+		sendKnown: make(map[peerFlow]*sendFlow),
+		receiving: make(map[uint32]*recvFlow),
+		recvByKey: make(map[roce.FlowKey]*recvFlow),
+		limits:    newHelloLimits(),
+		unknown:   bucket{rate: 1000, burst: 1000, tokens: 1000},
+		pairs:     newPairing(),
+		letters:   make(chan *letter, 4096),
+		calls:     make(chan func(), 16),
+	}, nil
+}
+
+// findUplinks asks the system for every domain's interfaces and joins the answers.
+func (e *Engine) findUplinks(cfg *Config) (uplink.Facts, []ItemResult) {
+	var all uplink.Facts
+	var results []ItemResult
+	for i := range cfg.Domains {
+		d := &cfg.Domains[i]
+		facts, err := e.backend.FindUplinks(d.Uplinks, d.remotePrefixes())
+		if err != nil {
+			results = append(results, ItemResult{Domain: d.Name, Problem: err.Error()})
+		}
+		for _, u := range facts.Uplinks {
+			if !slices.ContainsFunc(all.Uplinks, func(x uplink.Uplink) bool { return x.Index == u.Index }) {
+				all.Uplinks = append(all.Uplinks, u)
+			}
+		}
+		for _, x := range facts.Excluded {
+			if slices.Contains(d.Uplinks, x.Name) {
+				results = append(results, ItemResult{Domain: d.Name, Uplink: x.Name, Problem: x.Why})
+			}
+		}
+		all.Local = facts.Local
+	}
+	return all, results
+}
+
+func (d *Domain) remotePrefixes() []netip.Prefix {
+	var list []netip.Prefix
+	for i := range d.Sites {
+		if d.Sites[i].Name != d.Site {
+			list = append(list, d.Sites[i].Prefixes...)
+		}
+	}
+	return list
+}
+
+// bpfDomains is what the kernel program must know: who is inside (the boundary), and which addresses are endpoints of the own site.
+func bpfDomains(cfg *Config) []bpf.Domain {
+	out := make([]bpf.Domain, len(cfg.Domains))
+	for i := range cfg.Domains {
+		d := &cfg.Domains[i]
+		out[i] = bpf.Domain{ID: uint32(i + 1), Ports: []uint16{d.Port}}
+		for j := range d.Sites {
+			out[i].Members = append(out[i].Members, d.Sites[j].Prefixes...)
+			for _, g := range d.Sites[j].Gateways {
+				out[i].Members = append(out[i].Members, netip.PrefixFrom(g, g.BitLen()))
+			}
+		}
+		out[i].Members = append(out[i].Members, d.Reporters...)
+		if own := d.ownSite(); own != nil {
+			out[i].Served = own.Prefixes
+		}
+	}
+	return out
+}
+
+func (e *Engine) openPort(old *snapshot, port uint16) (portState, error) {
+	if old != nil {
+		for _, p := range old.ports {
+			if p.port == port {
+				return p, nil
+			}
+		}
+	}
+	sockets, err := e.backend.OpenSockets(port, maxMTU)
+	if err != nil {
+		return portState{}, fmt.Errorf("open CREM port %d: %w; is another program using it?", port, err)
+	}
+	return portState{port: port, sockets: sockets}, nil
+}
+
+func (e *Engine) openUplink(old *snapshot, u uplink.Uplink) (uplinkState, error) {
+	st := uplinkState{name: u.Name, index: u.Index, mtu: u.MTU, why: u.Why}
+	if old != nil {
+		if have := old.uplinkOf(u.Index); have != nil {
+			st.taps = have.taps
+			return st, nil
+		}
+	}
+	taps, err := e.backend.OpenTaps(u.Index)
+	if err != nil {
+		return st, fmt.Errorf("open the tap on %s: %w", u.Name, err)
+	}
+	if _, err := e.backend.Attach(u.Index); err != nil {
+		return st, errors.Join(fmt.Errorf("attach to %s: %w", u.Name, err), closeAll(taps))
+	}
+	st.taps = taps
+	return st, nil
+}
+
+// retire closes what the new snapshot does not use, once no worker uses it.
+func (e *Engine) retire(old, next *snapshot) {
+	if old == nil {
+		return
+	}
+	e.awaitWorkers(next.number)
+	for _, p := range old.ports {
+		if !slices.ContainsFunc(next.ports, func(x portState) bool { return x.port == p.port }) {
+			_ = closeAll(p.sockets) // nothing can be done about a socket that will not close
+		}
+	}
+	for _, u := range old.uplinks {
+		if next.uplinkOf(u.index) == nil {
+			_ = closeAll(u.taps)
+			_ = e.backend.Detach(u.index) // the interface may be gone, and its programs with it
+		}
+	}
+}
+
+// awaitWorkers returns when every running worker obeys the snapshot.
+func (e *Engine) awaitWorkers(number uint64) {
+	for _, w := range e.workers {
+		for w.beatAt.Load() != 0 && w.seenSnap.Load() < number {
+			select {
+			case <-e.stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+}
+
+func closeAll[T interface{ Close() error }](list []T) error {
+	var errs []error
+	for _, x := range list {
+		errs = append(errs, x.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Run works until ctx ends, then lets all packets go and returns. Apply must have been called. Programs and maps stay, pinned, and pass everything.
+func (e *Engine) Run(ctx context.Context) error {
+	e.mu.Lock()
+	if !e.loaded {
+		e.mu.Unlock()
+		return errors.New("engine: no configuration was applied")
+	}
+	e.holder.SetBypass(false)
+	for _, w := range e.workers {
+		e.running.Add(1)
+		go func() {
+			defer e.running.Done()
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			w.run(e.stop)
+		}()
+	}
+	e.mu.Unlock()
+	watching := make(chan error, 1)
+	go func() { watching <- e.backend.WatchUplinks(ctx, e.reapply) }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-watching:
+		if ctx.Err() == nil && err != nil {
+			err = fmt.Errorf("watch interfaces: %w", err)
+		}
+		<-ctx.Done()
+	}
+	e.holder.SetBypass(true)
+	close(e.stop)
+	e.running.Wait()
+	return errors.Join(err, e.closeKernel())
+}
+
+// reapply looks at the interfaces again, with the configuration in force.
+func (e *Engine) reapply() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cfg != nil {
+		_, _ = e.apply(e.cfg) // results are in Status
+	}
+}
+
+func (e *Engine) closeKernel() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var errs []error
+	if s := e.snap.Load(); s != nil {
+		for _, p := range s.ports {
+			errs = append(errs, closeAll(p.sockets))
+		}
+		for _, u := range s.uplinks {
+			errs = append(errs, closeAll(u.taps))
+		}
+	}
+	for _, w := range e.workers {
+		errs = append(errs, w.inj.Close())
+	}
+	return errors.Join(append(errs, e.backend.Close())...)
+}
+
+// dropFromKernel takes a flow out of the kernel's table.
+func (e *Engine) dropFromKernel(r *recvFlow) {
+	if r.index >= 0 {
+		_ = e.holder.UnregisterFlow(r.index) // an index of ours is always known
+	}
+}
+
+// repairRate is a worker's share of the least node bound of all domains, in octets per second; 0: no bound.
+func (e *Engine) repairRate(s *snapshot) int64 {
+	var least int64
+	for i := range s.cfg.Domains {
+		if b := s.cfg.Domains[i].MaxRepairBandwidth; b > 0 && (least == 0 || b < least) {
+			least = b
+		}
+	}
+	return least / 8 / int64(len(e.workers))
+}
+
+// owners maps the names that peers gave to flows to the workers of those flows.
+type owners struct {
+	mu sync.RWMutex
+	m  map[peerFlow]int
+}
+
+func (o *owners) add(k peerFlow, worker int) {
+	o.mu.Lock()
+	o.m[k] = worker
+	o.mu.Unlock()
+}
+
+func (o *owners) remove(k peerFlow) {
+	o.mu.Lock()
+	delete(o.m, k)
+	o.mu.Unlock()
+}
+
+func (o *owners) find(k peerFlow) (int, bool) {
+	o.mu.RLock()
+	w, ok := o.m[k]
+	o.mu.RUnlock()
+	return w, ok
+}
+
+// workerOf is the worker of a pair of hosts: the fold that taps use too (docs/design/seams.md).
+func workerOf(a, b netip.Addr, workers int) int {
+	return int((fold(a) ^ fold(b)) % uint32(workers))
+}
+
+func fold(a netip.Addr) uint32 {
+	if a.Is4() {
+		b := a.As4()
+		return binary.BigEndian.Uint32(b[:])
+	}
+	b := a.As16()
+	return binary.BigEndian.Uint32(b[:]) ^ binary.BigEndian.Uint32(b[4:]) ^ binary.BigEndian.Uint32(b[8:]) ^ binary.BigEndian.Uint32(b[12:])
+}
+
+// cryptoRandom reads a cryptographic source in blocks (Section 11: Flow IDs and nonces).
+func cryptoRandom() func() uint64 {
+	var mu sync.Mutex
+	var block [4096]byte
+	rest := block[:0]
+	return func() uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(rest) < 8 {
+			_, _ = rand.Read(block[:]) // never fails: crypto/rand ends the program instead
+			rest = block[:]
+		}
+		v := binary.LittleEndian.Uint64(rest)
+		rest = rest[8:]
+		return v
+	}
+}

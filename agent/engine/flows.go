@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"net/netip"
+	"time"
+
+	"crem.dev/crem/agent/crf"
+	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
+)
+
+// peerFlow names a flow in messages of a peer: flows are keyed by address and Flow ID.
+type peerFlow struct {
+	peer netip.Addr
+	id   uint32
+}
+
+// sendFlow is a flow that leaves by an uplink: its CSF, or the reason why it has none.
+type sendFlow struct {
+	timed
+	w       *worker
+	key     roce.FlowKey
+	uplink  int // index of the interface by which it left last
+	verdict verdict
+	machine *csf.Flow // nil: not protected
+	domain  string
+	port    uint16
+	known   peerFlow // under which the peer's messages name it; zero before HELLO_ACK
+	newest  roce.PSN // the last PSN that a sent packet consumed
+	mtu     int      // RDMA MTU, from the packets of longer messages; 0 while there was none
+	last    time.Duration
+	packets uint64
+	gone    bool
+}
+
+// note remembers how far the flow has come.
+func (f *sendFlow) note(pkt *roce.Packet) {
+	f.packets++
+	if o := pkt.Opcode(); !o.Ends() {
+		f.mtu = len(pkt.Data())
+	}
+	if end := pkt.PSN().Add(roce.Advance(pkt, f.mtu) - 1); f.packets == 1 || end.After(f.newest) || f.newest.Sub(end) > pairingWindow {
+		f.newest = end
+	}
+}
+
+// sent reports whether psn was sent lately, so that an ACK may name it.
+func (f *sendFlow) sent(psn roce.PSN) bool {
+	behind := f.newest.Sub(psn)
+	return f.packets > 0 && behind >= 0 && behind < pairingWindow
+}
+
+func (f *sendFlow) poll(now time.Duration) {
+	if f.machine == nil {
+		return
+	}
+	f.machine.Poll(now, &f.w.csfActs)
+	f.w.finishSend(f)
+}
+
+func (f *sendFlow) nextDeadline() time.Duration {
+	if f.machine == nil {
+		return roce.Never
+	}
+	return f.machine.NextDeadline()
+}
+
+// recvFlow is a flow that arrives by an uplink: its CRF and its place in the kernel's table.
+type recvFlow struct {
+	timed
+	w       *worker
+	key     roce.FlowKey
+	machine *crf.Flow
+	id      uint32
+	nonce   uint64
+	past    nonces // an old HELLO that comes again must not end the flow
+	peer    netip.AddrPort // where HELLO came from
+	local   netip.Addr     // from which we answer; not the node's own when HELLO was taken on the path
+	domain  string
+	profile string
+	port    uint16
+	index   int // in the kernel's table
+	mtu     int
+	mode    packet.Mode
+	ifindex int // the uplink by which it arrives
+	last    time.Duration
+	sure    sureRanges
+	holding bool // in the worker's list of flows to hand back
+	busy    bool // in the worker's list of flows that changed in this batch
+}
+
+func (f *recvFlow) poll(now time.Duration) {
+	f.machine.Poll(now, &f.w.crfActs)
+	f.w.finishRecv(f)
+}
+
+func (f *recvFlow) nextDeadline() time.Duration { return f.machine.NextDeadline() }
+
+// nonces are the latest nonces under which HELLOs for one flow came.
+type nonces struct {
+	list [16]uint64
+	n    int
+}
+
+func (n *nonces) add(nonce uint64) {
+	n.list[n.n%len(n.list)] = nonce
+	n.n++
+}
+
+func (n *nonces) has(nonce uint64) bool {
+	for _, x := range n.list[:min(n.n, len(n.list))] {
+		if x == nonce {
+			return true
+		}
+	}
+	return false
+}
+
+// sureRanges are the PSNs that responses will use, because the READ or ATOMIC requests for them were seen going the other way. The kernel
+// program knows one range; contiguous ones are one range; later ones wait here.
+type sureRanges struct {
+	from, to roce.PSN
+	waiting  [32]struct{ from, to roce.PSN }
+	n        int
+}
+
+// add notes psn..psn+n-1 and reports whether the kernel's range changed.
+func (s *sureRanges) add(psn roce.PSN, n int) bool {
+	end := psn.Add(n)
+	if s.from == s.to {
+		s.from, s.to = psn, end
+		return true
+	}
+	if s.n == 0 && psn == s.to {
+		s.to = end
+		return true
+	}
+	if s.n > 0 && psn == s.waiting[s.n-1].to {
+		s.waiting[s.n-1].to = end
+		return false
+	}
+	if s.n < len(s.waiting) {
+		s.waiting[s.n].from, s.waiting[s.n].to = psn, end
+		s.n++
+	}
+	return false
+}
+
+// passed tells that responses have reached psn, and reports whether the kernel's range changed.
+func (s *sureRanges) passed(psn roce.PSN) bool {
+	changed := false
+	for s.from != s.to && psn.Sub(s.to.Add(-1)) >= 0 {
+		s.from, s.to = s.to, s.to
+		if s.n > 0 {
+			s.from, s.to = s.waiting[0].from, s.waiting[0].to
+			copy(s.waiting[:], s.waiting[1:s.n])
+			s.n--
+		}
+		changed = true
+	}
+	return changed
+}

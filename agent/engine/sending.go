@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"net/netip"
+	"time"
+
+	"crem.dev/crem/agent/crf"
+	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/wire"
+)
+
+const (
+	maxSendFlows = 65536
+	sweepEvery   = time.Second
+	forgetAfter  = 60 * time.Second // an unprotected flow without packets
+)
+
+// readTaps takes one batch from every uplink's tap.
+func (w *worker) readTaps() bool {
+	busy := false
+	for i := range w.snap.uplinks {
+		u := &w.snap.uplinks[i]
+		n := u.taps[w.id].Next(w.frames[:])
+		busy = busy || n == len(w.frames)
+		for j := range w.frames[:n] {
+			w.tapped(u, &w.frames[j])
+		}
+	}
+	return busy
+}
+
+// tapped sorts one copied frame: a source packet that left, or an answer that came.
+func (w *worker) tapped(u *uplinkState, f *packet.Frame) {
+	switch {
+	case f.Flags&packet.VLAN != 0:
+		w.drops[dropVLAN]++
+		return
+	case f.Flags&packet.GSO != 0:
+		w.drops[dropSuperPacket]++
+		return
+	}
+	pkt, reason := roce.Parse(f.Data)
+	if reason != roce.OK {
+		w.drops[dropParse+drop(reason)]++
+		return
+	}
+	if f.Flags&packet.Outgoing == 0 {
+		w.answered(&pkt)
+		return
+	}
+	if _, source := pkt.Source(); !source {
+		return
+	}
+	key := pkt.Key()
+	s := w.sending[key]
+	if s == nil {
+		if s = w.newSendFlow(u, key); s == nil {
+			return
+		}
+	}
+	s.last = w.now
+	s.note(&pkt)
+	if s.machine == nil {
+		w.counters[countUnprotected]++
+		return
+	}
+	s.machine.HandleSource(w.now, &pkt, &w.csfActs)
+	w.finishSend(s)
+	if pkt.Opcode().Answered() {
+		w.expectResponses(s, &pkt)
+	}
+}
+
+// newSendFlow meets a flow for the first time and decides by the configuration.
+func (w *worker) newSendFlow(u *uplinkState, key roce.FlowKey) *sendFlow {
+	if len(w.sending) >= maxSendFlows {
+		w.drops[dropFlowTable]++
+		return nil
+	}
+	s := &sendFlow{w: w, key: key, uplink: u.index, last: w.now}
+	s.timed = timed{place: -1, poll: s}
+	w.sending[key] = s
+	if key.Space == roce.Request {
+		w.byHosts[key.Hosts()] = append(w.byHosts[key.Hosts()], s)
+	}
+	w.protect(s, u)
+	return s
+}
+
+// protect starts a CSF for the flow if the configuration wants one.
+func (w *worker) protect(s *sendFlow, u *uplinkState) {
+	s.verdict = w.snap.cfg.judge(u.name, s.key)
+	if s.verdict.profile == nil {
+		return
+	}
+	d := s.verdict.domain
+	s.domain, s.port = d.Name, d.Port
+	params := w.snap.csfParams(s.verdict.profile, u, s.verdict.site)
+	s.machine = csf.New(w.now, descriptor(s.key), peersOf(d, s.verdict.site, s.key), params, w.csfEnv)
+}
+
+// peersOf are the addresses to ask: the gateways of the destination's site, or with none the destination itself, on whose path a CRF
+// takes the HELLO (Section 5.1).
+func peersOf(d *Domain, site *Site, key roce.FlowKey) []netip.AddrPort {
+	if len(site.Gateways) == 0 {
+		return []netip.AddrPort{netip.AddrPortFrom(key.Dst, d.Port)}
+	}
+	peers := make([]netip.AddrPort, len(site.Gateways))
+	for i, g := range site.Gateways {
+		peers[i] = netip.AddrPortFrom(g, d.Port)
+	}
+	return peers
+}
+
+func descriptor(key roce.FlowKey) wire.FlowDescriptor {
+	d := wire.FlowDescriptor{Kind: wire.KindRoCEv2, Src: key.Src, Dst: key.Dst, Label: uint32(key.QPN)}
+	if key.Space == roce.Response {
+		d.Kind = wire.KindRoCEv2Response
+	}
+	return d
+}
+
+// flowKey is the inverse of descriptor; false for a Flow Kind that this agent does not know.
+func flowKey(d *wire.FlowDescriptor) (roce.FlowKey, bool) {
+	key := roce.FlowKey{Src: d.Src, Dst: d.Dst, QPN: roce.QPN(d.Label & 0xffffff)}
+	switch d.Kind {
+	case wire.KindRoCEv2:
+		key.Space = roce.Request
+	case wire.KindRoCEv2Response:
+		key.Space = roce.Response
+	default:
+		return key, false
+	}
+	return key, true
+}
+
+// finishSend carries out what the machine decided, and moves its deadline.
+func (w *worker) finishSend(s *sendFlow) {
+	if len(w.csfActs) > 0 {
+		for i := range w.csfActs {
+			a := &w.csfActs[i]
+			w.send(s.port, a.To, netip.Addr{}, a.TOS, a.Msg)
+		}
+		clear(w.csfActs)
+		w.csfActs = w.csfActs[:0]
+		w.learnNames(s)
+	}
+	w.timers.set(&s.timed, s.nextDeadline())
+}
+
+// learnNames keeps the tables by which answers find the flow.
+func (w *worker) learnNames(s *sendFlow) {
+	if nonce := s.machine.Nonce(); nonce != 0 && w.byNonce[nonce] != s {
+		w.byNonce[nonce] = s
+	}
+	known := peerFlow{}
+	if id := s.machine.ID(); id != 0 {
+		known = peerFlow{peer: s.machine.Peer().Addr(), id: id}
+	}
+	if known == s.known {
+		return
+	}
+	if s.known.id != 0 {
+		delete(w.sendKnown, s.known)
+		w.e.owners.remove(s.known)
+	}
+	s.known = known
+	if known.id != 0 {
+		w.sendKnown[known] = s
+		w.e.owners.add(known, w.id)
+	}
+}
+
+// answered uses what came back: ACKs confirm sent packets; requests of the other side announce responses of ours.
+func (w *worker) answered(pkt *roce.Packet) {
+	if psn, ok := pkt.Acked(); ok {
+		w.acked(pkt, psn)
+	}
+}
+
+// acked finds the flow that an acknowledging packet confirms.
+func (w *worker) acked(pkt *roce.Packet, psn roce.PSN) {
+	flows := w.byHosts[pkt.Key().Reverse()]
+	if len(flows) == 0 {
+		return
+	}
+	s := w.pairs.match(w.now, backKey{local: pkt.Dst(), remote: pkt.Src(), qpn: pkt.QPN()}, psn, flows)
+	if s == nil || s.machine == nil {
+		return
+	}
+	s.machine.HandleAck(w.now, psn)
+	w.finishSend(s)
+}
+
+// forgetSend takes the flow out of every table.
+func (w *worker) forgetSend(s *sendFlow) {
+	s.gone = true
+	delete(w.sending, s.key)
+	w.timers.set(&s.timed, roce.Never)
+	if s.known.id != 0 {
+		delete(w.sendKnown, s.known)
+		w.e.owners.remove(s.known)
+	}
+	if s.machine != nil {
+		delete(w.byNonce, s.machine.Nonce())
+	}
+	w.pairs.forget(s)
+	if s.key.Space != roce.Request {
+		return
+	}
+	hosts := s.key.Hosts()
+	list := w.byHosts[hosts]
+	for i := range list {
+		if list[i] == s {
+			list[i] = list[len(list)-1]
+			list[len(list)-1] = nil
+			list = list[:len(list)-1]
+			break
+		}
+	}
+	if len(list) == 0 {
+		delete(w.byHosts, hosts)
+	} else {
+		w.byHosts[hosts] = list
+	}
+}
+
+// sweep forgets flows that ended, once a second.
+func (w *worker) sweep() {
+	for _, s := range w.sending {
+		idle := w.now - s.last
+		switch {
+		case idle < forgetAfter:
+		case s.machine == nil:
+			w.forgetSend(s)
+		case s.machine.State() == csf.Idle || s.machine.State() == csf.Closed:
+			w.forgetSend(s)
+		}
+	}
+	for _, r := range w.receiving {
+		if r.machine.State() == crf.Closed {
+			w.forgetRecv(r)
+		}
+	}
+	for nonce, s := range w.byNonce {
+		if s.gone || s.machine.Nonce() != nonce {
+			delete(w.byNonce, nonce)
+		}
+	}
+	w.pairs.expire(w.now)
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"net/netip"
+
+	"crem.dev/crem/agent/crf"
+	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/packet"
+)
+
+// snapshot is one configuration with the kernel objects that it needs. Workers read it, the engine's control side makes it; nobody changes it.
+type snapshot struct {
+	number  uint64
+	cfg     *Config
+	uplinks []uplinkState
+	ports   []portState
+	local   map[netip.Addr]bool // the node's own addresses
+
+	sendParams map[sendParamsKey]*csf.Params
+	recvParams map[*Profile]*crf.Params
+}
+
+type sendParamsKey struct {
+	profile *Profile
+	mtu     int
+	site    string
+}
+
+// uplinkState is one interface that leads to other sites, with its taps, one per worker.
+type uplinkState struct {
+	name  string
+	index int
+	mtu   int
+	why   string
+	taps  []packet.Tap
+}
+
+// portState is the CREM port of one domain, with its sockets, one per worker.
+type portState struct {
+	port    uint16
+	sockets []packet.Socket
+}
+
+// csfParams are the profile's numbers for an uplink and a site. Equal arguments give the same pointer, so that a machine sees no change where
+// there is none.
+func (s *snapshot) csfParams(p *Profile, u *uplinkState, site *Site) *csf.Params {
+	return s.sendParams[sendParamsKey{p, u.mtu, site.Name}]
+}
+
+func (s *snapshot) crfParams(p *Profile) *crf.Params { return s.recvParams[p] }
+
+// resolve fills the tables of parameters.
+func (s *snapshot) resolve() {
+	s.sendParams = make(map[sendParamsKey]*csf.Params)
+	s.recvParams = make(map[*Profile]*crf.Params)
+	for i := range s.cfg.Domains {
+		d := &s.cfg.Domains[i]
+		for _, r := range d.Rules {
+			recv := r.Profile.CRF
+			s.recvParams[r.Profile] = &recv
+			for _, u := range s.uplinks {
+				for _, site := range d.Sites {
+					send := r.Profile.CSF
+					send.PathMTU = u.mtu
+					send.PeerSite = d.Name + "/" + site.Name
+					s.sendParams[sendParamsKey{r.Profile, u.mtu, site.Name}] = &send
+				}
+			}
+		}
+	}
+}
+
+// uplinkOf finds an uplink by its index; nil if the interface is none.
+func (s *snapshot) uplinkOf(ifindex int) *uplinkState {
+	for i := range s.uplinks {
+		if s.uplinks[i].index == ifindex {
+			return &s.uplinks[i]
+		}
+	}
+	return nil
+}
+
+// obey takes up a new configuration: flows that it does not want any more are closed (reason 5), the others get their new parameters without
+// losing a packet (PARAM_UPDATE, Section 5.2).
+func (w *worker) obey() {
+	next := w.e.snap.Load()
+	if next == w.snap {
+		return
+	}
+	w.snap = next
+	w.wait = packet.NewPoller(w.descriptors()...)
+	w.csfEnv.Node.SetRate(w.e.repairRate(next))
+	for _, s := range w.sending {
+		w.judgeAgain(s)
+	}
+	for _, r := range w.receiving {
+		w.judgeReceiving(r)
+	}
+	w.seenSnap.Store(next.number)
+}
+
+// descriptors are what the worker waits on.
+func (w *worker) descriptors() []int {
+	var fds []int
+	for i := range w.snap.uplinks {
+		fds = append(fds, w.snap.uplinks[i].taps[w.id].FD())
+	}
+	for i := range w.snap.ports {
+		fds = append(fds, w.snap.ports[i].sockets[w.id].FDs()...)
+	}
+	return fds
+}

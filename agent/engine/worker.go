@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+
+	"crem.dev/crem/agent/crf"
+	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
+)
+
+const (
+	batchFrames   = 256 // frames taken from one source before the next gets its turn
+	batchMessages = 64
+	batchTimers   = 256
+
+	waitHolding = 50 * time.Microsecond  // packets are held: look again at once
+	waitActive  = 500 * time.Microsecond // flows arrive: the ring has no file descriptor to wait on
+	waitIdle    = 5 * time.Millisecond   // nothing registered; half the age at which the kernel calls a worker dead
+)
+
+// worker owns a share of the flows and everything they use. Only its own goroutine touches what is not atomic.
+type worker struct {
+	e   *Engine
+	id  int
+	now time.Duration
+
+	snap *snapshot
+	pool *fec.Pool
+	ring packet.Ring
+	inj  packet.Injector
+	wait *packet.Poller
+
+	csfEnv  *csf.Env
+	crfEnv  *crf.Env
+	csfActs []csf.Action
+	crfActs []crf.Action
+
+	sending   map[roce.FlowKey]*sendFlow
+	byHosts   map[roce.HostPair][]*sendFlow // request space, for ACKs
+	byNonce   map[uint64]*sendFlow
+	sendKnown map[peerFlow]*sendFlow
+	receiving map[uint32]*recvFlow // by Flow ID, which is ours
+	recvByKey map[roce.FlowKey]*recvFlow
+	recvIndex []*recvFlow // by index in the kernel's table
+	limits    helloLimits
+	unknown   bucket // CLOSE answers to unknown Flow IDs
+	pairs     pairing
+	timers    deadlines
+	holding   []*recvFlow
+	changed   []*recvFlow
+	sweepAt   time.Duration
+
+	frames   [batchFrames]packet.Frame
+	messages [batchMessages]packet.Message
+	letters  chan *letter
+	calls    chan func()
+
+	counters [numCounters]uint64
+	drops    [numDrops]uint64
+	batches  uint64
+
+	// Read by other goroutines.
+	seenSnap atomic.Uint64
+	beatAt   atomic.Int64
+}
+
+// run is the life of a worker: one batch after the other until the engine stops.
+//
+//  1. obey the newest configuration
+//  2. copies of what left and of ACKs (tap)
+//  3. packets of protected flows (ring)
+//  4. messages (sockets, other workers)
+//  5. deadlines
+//  6. send and inject what came of it, give memory back
+//  7. hand flows back to the kernel whose order is whole again
+//  8. heartbeat, then wait for more
+func (w *worker) run(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			w.drain()
+			return
+		default:
+		}
+		w.now = packet.Now()
+		w.obey()
+		busy := w.readTaps()
+		busy = w.readRing() || busy
+		busy = w.readMessages() || busy
+		w.pollTimers()
+		w.flush()
+		w.handBack()
+		w.batches++
+		w.e.holder.Beat(w.id, packet.Now())
+		w.beatAt.Store(int64(w.now))
+		w.serveCalls()
+		if !busy {
+			w.wait.Wait(w.patience())
+		}
+	}
+}
+
+// patience is how long the worker may sleep.
+func (w *worker) patience() time.Duration {
+	d := waitIdle
+	switch {
+	case len(w.holding) > 0:
+		d = waitHolding
+	case len(w.receiving) > 0:
+		d = waitActive
+	}
+	if next := w.timers.next(); next != roce.Never {
+		d = min(d, max(0, next-packet.Now()))
+	}
+	return d
+}
+
+// flush sends and injects what the batch produced. Only then may frames be given back and cells be used again: actions alias them.
+func (w *worker) flush() {
+	for i := range w.snap.ports {
+		w.snap.ports[i].sockets[w.id].Flush()
+	}
+	w.inj.Flush()
+	w.ring.Release()
+	for i := range w.snap.uplinks {
+		w.snap.uplinks[i].taps[w.id].Release()
+	}
+	w.pool.Reclaim()
+}
+
+func (w *worker) pollTimers() {
+	for n := 0; n < batchTimers && w.timers.next() <= w.now; n++ {
+		t := w.timers.heap[0]
+		t.poll.poll(w.now)
+		if t.place >= 0 { // still alive
+			w.timers.set(t, t.poll.nextDeadline())
+		}
+	}
+	if w.now >= w.sweepAt {
+		w.sweepAt = w.now + sweepEvery
+		w.sweep()
+	}
+}
+
+func (w *worker) serveCalls() {
+	for {
+		select {
+		case f := <-w.calls:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+// drain ends the worker without losing a packet: held packets leave in order, then flows pass by themselves (the engine has set the bypass, so the
+// kernel holds nothing new). Nothing is said to peers: a restarted agent asks again, and what it was asked before ends with its first answer.
+func (w *worker) drain() {
+	w.now = packet.Now()
+	for w.readRing() {
+		w.flush()
+	}
+	for _, r := range w.receiving {
+		w.releaseHeld(r)
+	}
+	w.flush()
+	for w.readRing() { // what the kernel held before it saw the bypass; the machines are closed and pass it on
+		w.flush()
+	}
+	w.flush()
+	for _, r := range w.receiving {
+		w.e.dropFromKernel(r)
+	}
+}
