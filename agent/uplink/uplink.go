@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package uplink finds the interfaces that lead to the other sites, with a sentence for each why it was taken or not.
+// It only looks: nothing is ever set, moved up or down. Functions look at the network namespace of the calling thread.
+package uplink
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Config says what to look for.
+type Config struct {
+	// Names are the uplinks by name or alternative name. Empty: the interfaces that route to Remote.
+	Names []string
+	// Remote are the prefixes of the other sites.
+	Remote []netip.Prefix
+	// Management are addresses that the node itself needs (the API server): the interfaces that route to them are
+	// taken only by name, or with AllowManagement.
+	Management      []netip.Addr
+	AllowManagement bool
+}
+
+// Uplink is an interface that was taken.
+type Uplink struct {
+	Name  string
+	Index int
+	MTU   int // largest IP packet in octets; a frame has 14 octets more
+	MAC   net.HardwareAddr
+	Why   string // one sentence
+}
+
+// Exclusion is an interface that was named, or routes to another site, and was not taken.
+type Exclusion struct {
+	Name string
+	Why  string // one sentence
+}
+
+// Facts are what Find found.
+type Facts struct {
+	Uplinks  []Uplink       // by name
+	Excluded []Exclusion    // by name
+	Local    []netip.Addr   // all addresses of this node
+	Unrouted []netip.Prefix // remote prefixes without a route
+}
+
+// iface is what matters of an interface.
+type iface struct {
+	index, mtu int
+	name       string
+	names      []string // alternative ones
+	mac        net.HardwareAddr
+	loopback   bool
+	ethernet   bool
+	kind       string // of the driver, as in ip link: "veth", "bond", "" for hardware
+	master     string // name of the bond or bridge that it is a port of
+	masterKind string
+}
+
+// world is what the kernel says.
+type world struct {
+	ifaces []iface
+	local  []netip.Addr
+	routes map[netip.Prefix][]int // interfaces that lead to a remote prefix or a part of it
+	manage map[int]netip.Addr     // interfaces that lead to management addresses
+}
+
+// choose is the whole decision.
+func (w *world) choose(c Config) Facts {
+	f := Facts{Local: w.local}
+	if len(c.Names) > 0 {
+		w.chooseNamed(c, &f)
+	} else {
+		w.chooseRouted(c, &f)
+	}
+	for _, p := range c.Remote {
+		if len(w.routes[p]) == 0 {
+			f.Unrouted = append(f.Unrouted, p)
+		}
+	}
+	slices.SortFunc(f.Uplinks, func(a, b Uplink) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Excluded, func(a, b Exclusion) int { return strings.Compare(a.Name, b.Name) })
+	return f
+}
+
+func (w *world) chooseNamed(c Config, f *Facts) {
+	taken := map[int]bool{}
+	for _, name := range c.Names {
+		i := slices.IndexFunc(w.ifaces, func(i iface) bool { return i.name == name || slices.Contains(i.names, name) })
+		if i < 0 {
+			f.Excluded = append(f.Excluded, Exclusion{name, "There is no interface of this name."})
+			continue
+		}
+		if why := w.ifaces[i].impossible(); why != "" {
+			f.Excluded = append(f.Excluded, Exclusion{name, why})
+			continue
+		}
+		if !taken[i] {
+			taken[i] = true
+			f.Uplinks = append(f.Uplinks, w.ifaces[i].uplink("It is named in the domain's uplinks."))
+		}
+	}
+}
+
+func (w *world) chooseRouted(c Config, f *Facts) {
+	for _, i := range w.ifaces {
+		var leads []netip.Prefix
+		for _, p := range c.Remote {
+			if slices.Contains(w.routes[p], i.index) {
+				leads = append(leads, p)
+			}
+		}
+		if len(leads) == 0 {
+			continue
+		}
+		why := i.impossible()
+		if why == "" {
+			why = i.unlikely()
+		}
+		if to, ok := w.manage[i.index]; ok && why == "" && !c.AllowManagement {
+			why = fmt.Sprintf("It leads to %v, which this node itself needs; name it in the domain's uplinks to take it.", to)
+		}
+		if why != "" {
+			f.Excluded = append(f.Excluded, Exclusion{i.name, why})
+			continue
+		}
+		f.Uplinks = append(f.Uplinks, i.uplink(routesTo(leads)))
+	}
+}
+
+func routesTo(leads []netip.Prefix) string {
+	if len(leads) == 1 {
+		return fmt.Sprintf("It routes to %v.", leads[0])
+	}
+	return fmt.Sprintf("It routes to %v and %d more prefixes of other sites.", leads[0], len(leads)-1)
+}
+
+func (i *iface) uplink(why string) Uplink {
+	return Uplink{Name: i.name, Index: i.index, MTU: i.mtu, MAC: i.mac, Why: why}
+}
+
+// impossible says why an interface can never be an uplink, if so.
+func (i *iface) impossible() string {
+	switch {
+	case i.loopback:
+		return "It is a loopback interface."
+	case !i.ethernet:
+		return "Its frames have no Ethernet header."
+	case i.masterKind == "bond" || i.masterKind == "team":
+		return fmt.Sprintf("It is a member of %s; name %s instead.", i.master, i.master)
+	}
+	return ""
+}
+
+// unlikely says why an interface is taken only by name, if so.
+func (i *iface) unlikely() string {
+	const byName = "; name it in the domain's uplinks to take it."
+	switch {
+	case i.masterKind == "bridge" || i.masterKind == "openvswitch" || i.kind == "bridge_slave":
+		return fmt.Sprintf("It is a port of the bridge %s%s", i.master, byName)
+	case i.kind == "veth" || i.kind == "netkit" || i.kind == "tun" || i.kind == "dummy" || i.kind == "ifb":
+		return fmt.Sprintf("It is a virtual interface (%s)%s", i.kind, byName)
+	case tunnels[i.kind]:
+		return fmt.Sprintf("It is a tunnel (%s)%s", i.kind, byName)
+	}
+	return ""
+}
+
+// tunnels are the kinds with an Ethernet header; the others are impossible already.
+var tunnels = map[string]bool{
+	"vxlan": true, "geneve": true, "gretap": true, "ip6gretap": true, "erspan": true, "bareudp": true,
+	"macsec": false, // encrypts a wire, and is as good as it
+}
