@@ -8,7 +8,7 @@ import "github.com/klauspost/cpuid/v2"
 
 // accelerated says whether the processor, and the operating system's saving of
 // its registers, allow the assembly. Tests switch it off.
-var accelerated = cpuid.CPU.Supports(cpuid.GFNI, cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512VL)
+var accelerated = cpuid.CPU.Supports(cpuid.GFNI, cpuid.AVX512F)
 
 // dotAssembly is Dot for n > 0 and at least one source. The kernels do not check
 // anything: Dot has done so.
