@@ -64,6 +64,12 @@ func (p *path) offer(i int, frame []byte) {
 	if p.pkt, why = roce.Parse(frame); why != roce.OK {
 		p.t.Fatalf("sent a frame that is no RoCEv2 packet: %v", why)
 	}
+	b := p.pkt.P()
+	for _, pad := range b[len(b)-icrcLen-int(b[1]>>4&3) : len(b)-icrcLen] {
+		if pad != 0 {
+			p.t.Fatal("pad octets are not zero")
+		}
+	}
 	if p.watch != nil && !p.watch(i, &p.pkt) {
 		return
 	}
@@ -346,9 +352,10 @@ func TestPSNWraps(t *testing.T) {
 // A READ is resumed in its middle by a request on the PSN of the missing response, and the rest begins with MIDDLE (Soft-RoCE).
 func TestReadResumesWithMiddle(t *testing.T) {
 	c := config()
+	c.Rate = 20_000_000 // 28 ms for the READ: it is resumed while its answer is still being sent
 	p := newPath(t, c, delayed(wan.Settings{}), delayed(wan.Settings{}))
 	lost, resumed := c.Local.PSN.Add(12), false
-	dropped := false
+	dropped, next := false, roce.PSN(0)
 	var after []roce.Opcode
 	p.watch = func(from int, k *roce.Packet) bool {
 		switch {
@@ -357,6 +364,12 @@ func TestReadResumesWithMiddle(t *testing.T) {
 			return false
 		case from == 1 && k.PSN() == lost && len(after) == 0:
 			after = append(after, k.Opcode())
+			next = lost.Add(1)
+		case from == 1 && len(after) > 0:
+			if k.PSN() != next {
+				t.Errorf("after the resumption %v follows, want %v: the first answer should have ended", k.PSN(), next)
+			}
+			next = next.Add(1)
 		case from == 0 && dropped && !resumed:
 			address, _, length := reth(k)
 			if k.Opcode() != roce.ReadRequest || k.PSN() != lost || length != 64<<10-12*1024 || address != 12*1024 {
