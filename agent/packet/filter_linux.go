@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	etherTypeIPv4 = 0x0800
+	etherTypeIPv6 = 0x86dd
+	rocePort      = 4791
+
+	pktTypeOutgoing = 4       // PACKET_OUTGOING of if_packet.h
+	wholeFrame      = 1 << 18 // more than any frame
+	cutOctets       = 128     // of an incoming packet: all headers, and the whole of an ACK
+
+	// skfNetOff makes a load relative to the IP header, wherever the frame begins (SKF_NET_OFF of filter.h).
+	skfNetOff = 0xfff00000
+)
+
+// answerable are the opcodes that an incoming packet is copied for: ACK and NAK, and the requests whose responses take
+// PSNs of the other direction (READ, ATOMIC, FLUSH, ATOMIC WRITE), of the classes RC and XRC.
+var answerable = []uint32{
+	0x11, 0x0c, 0x13, 0x14, 0x1c, 0x1d,
+	0xb1, 0xac, 0xb3, 0xb4,
+}
+
+// program is a classic BPF program with named targets.
+type program struct {
+	code   []bpf.Instruction
+	labels map[string]int
+	jumps  []jump
+}
+
+type jump struct {
+	at                int
+	cond              bpf.JumpTest
+	value             uint32
+	ifTrue, otherwise string // "" goes on
+}
+
+func (p *program) add(i ...bpf.Instruction) { p.code = append(p.code, i...) }
+
+func (p *program) label(name string) {
+	if p.labels == nil {
+		p.labels = map[string]int{}
+	}
+	p.labels[name] = len(p.code)
+}
+
+func (p *program) jump(cond bpf.JumpTest, value uint32, ifTrue, otherwise string) {
+	p.jumps = append(p.jumps, jump{len(p.code), cond, value, ifTrue, otherwise})
+	p.add(nil)
+}
+
+// assemble resolves the labels.
+func (p *program) assemble() ([]bpf.RawInstruction, error) {
+	for _, j := range p.jumps {
+		p.code[j.at] = bpf.JumpIf{
+			Cond: j.cond, Val: j.value, SkipTrue: p.skip(j.at, j.ifTrue), SkipFalse: p.skip(j.at, j.otherwise),
+		}
+	}
+	raw, err := bpf.Assemble(p.code)
+	if err != nil {
+		return nil, fmt.Errorf("packet: assemble filter: %w", err)
+	}
+	return raw, nil
+}
+
+func (p *program) skip(at int, label string) uint8 {
+	if label == "" {
+		return 0
+	}
+	return uint8(p.labels[label] - at - 1)
+}
+
+// tapFilter copies outgoing RoCEv2 frames whole and incoming answerable ones cut. Injected frames carry the mark while
+// the taps see them arrive; they arrived before.
+func tapFilter(mark uint32) ([]bpf.RawInstruction, error) {
+	var p program
+	p.add(bpf.LoadExtension{Num: bpf.ExtMark})
+	p.jump(bpf.JumpEqual, mark, "drop", "")
+	p.add(bpf.LoadAbsolute{Off: 12, Size: 2})
+	p.jump(bpf.JumpEqual, etherTypeIPv4, "", "not IPv4")
+	p.add(bpf.LoadAbsolute{Off: ethernetLen + 9, Size: 1})
+	p.jump(bpf.JumpEqual, protocolUDP, "", "drop")
+	p.add(bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 2})
+	p.jump(bpf.JumpBitsSet, 0x1fff, "drop", "") // not the first fragment
+	p.add(bpf.LoadMemShift{Off: ethernetLen})
+	p.jump(bpf.JumpEqual, 0, "UDP", "UDP") // always
+	p.label("not IPv4")
+	p.jump(bpf.JumpEqual, etherTypeIPv6, "", "drop")
+	p.add(bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 1})
+	p.jump(bpf.JumpEqual, protocolUDP, "", "drop")
+	p.add(bpf.LoadConstant{Dst: bpf.RegX, Val: ipv6Len})
+	p.label("UDP") // X is the length of the IP header
+	p.add(bpf.LoadIndirect{Off: ethernetLen + 2, Size: 2})
+	p.jump(bpf.JumpEqual, rocePort, "", "drop")
+	p.add(bpf.LoadExtension{Num: bpf.ExtType})
+	p.jump(bpf.JumpEqual, pktTypeOutgoing, "whole", "")
+	p.add(bpf.LoadIndirect{Off: ethernetLen + udpLen, Size: 1})
+	for _, opcode := range answerable {
+		p.jump(bpf.JumpEqual, opcode, "cut", "")
+	}
+	p.label("drop")
+	p.add(bpf.RetConstant{})
+	p.label("whole")
+	p.add(bpf.RetConstant{Val: wholeFrame})
+	p.label("cut")
+	p.add(bpf.RetConstant{Val: cutOctets})
+	return p.assemble()
+}
+
+// pairFilter returns the pair hash of a packet, of which the kernel takes the remainder by the number of workers.
+func pairFilter() ([]bpf.RawInstruction, error) {
+	var p program
+	p.add(bpf.LoadAbsolute{Off: skfNetOff, Size: 1})
+	p.add(bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf0})
+	p.jump(bpf.JumpEqual, 0x60, "IPv6", "")
+	p.xorWords(12, 2)
+	p.label("IPv6")
+	p.xorWords(8, 8)
+	return p.assemble()
+}
+
+// xorWords ends the program with the XOR of n 32-bit words of the IP header.
+func (p *program) xorWords(off, n int) {
+	p.add(bpf.LoadAbsolute{Off: uint32(skfNetOff + off), Size: 4})
+	for i := 1; i < n; i++ {
+		p.add(bpf.TAX{}, bpf.LoadAbsolute{Off: uint32(skfNetOff + off + 4*i), Size: 4}, bpf.ALUOpX{Op: bpf.ALUOpXor})
+	}
+	p.add(bpf.RetA{})
+}
+
+// socketFilter chooses the socket of a group: REPAIR by Flow ID, every other message the first.
+//
+//	|Version| Type |     Flags     |            Length             |
+//	|                           Flow ID                            |
+func socketFilter(workers int) ([]bpf.RawInstruction, error) {
+	const typeRepair = 1
+	var p program
+	p.add(bpf.LoadAbsolute{Off: 0, Size: 1})
+	p.add(bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0x0f})
+	p.jump(bpf.JumpEqual, typeRepair, "", "other")
+	p.add(bpf.LoadAbsolute{Off: 4, Size: 4})
+	p.add(bpf.ALUOpConstant{Op: bpf.ALUOpMod, Val: uint32(workers)})
+	p.add(bpf.RetA{})
+	p.label("other")
+	p.add(bpf.RetConstant{})
+	return p.assemble()
+}
+
+// dropFilter lets nothing through.
+func dropFilter() ([]bpf.RawInstruction, error) {
+	return bpf.Assemble([]bpf.Instruction{bpf.RetConstant{}})
+}
+
+// setFilter gives a program to a socket option.
+func setFilter(fd, level, option int, code []bpf.RawInstruction) error {
+	filter := make([]unix.SockFilter, len(code))
+	for i, c := range code {
+		filter[i] = unix.SockFilter{Code: c.Op, Jt: c.Jt, Jf: c.Jf, K: c.K}
+	}
+	return unix.SetsockoptSockFprog(fd, level, option,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: unsafe.SliceData(filter)})
+}
+
+// PairWorker is the worker of all flows between two hosts, in both directions: source XOR destination address, folded
+// to 32 bits by XOR, modulo workers. The taps choose by the same rule.
+func PairWorker(a, b netip.Addr, workers int) int {
+	var hash uint32
+	for _, addr := range [2]netip.Addr{a, b} {
+		if addr.Is4() {
+			hash ^= word(addr.As4())
+			continue
+		}
+		b := addr.As16()
+		for i := 0; i < len(b); i += 4 {
+			hash ^= word([4]byte(b[i:]))
+		}
+	}
+	return int(hash % uint32(workers))
+}
+
+func word(b [4]byte) uint32 {
+	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+}
