@@ -10,7 +10,7 @@ package v1alpha1
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=43
 // +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="is not a prefix: write one such as 10.1.0.0/16 or fd00:1::/32; an IPv4-mapped prefix is written as plain IPv4"
-// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).masked() == cidr(self)",messageExpression="'has host bits set: write ' + string(cidr(self).masked())"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).masked() == cidr(self)",message="has host bits set: write the network's own address, for instance 10.1.0.0/16 and not 10.1.2.3/16"
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).prefixLength() > 0",message="takes every address: write the prefixes that the addresses really come from"
 type CIDR string
 

@@ -41,7 +41,7 @@ type CREMDomainSpec struct {
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
-	// +kubebuilder:validation:XValidation:rule="self != 4791",message="4791 is the port of RoCEv2 itself: write a free port from 49152 to 65535"
+	// +kubebuilder:validation:XValidation:rule="self != 4791",message="is the port of RoCEv2 itself: write a free port from 49152 to 65535"
 	Port int32 `json:"port"`
 
 	// site is the name of this cluster's own entry in sites.
@@ -54,7 +54,7 @@ type CREMDomainSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=2
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(a, self.all(b, a.name >= b.name || !a.cidrs.exists(x, isCIDR(x) && b.cidrs.exists(y, isCIDR(y) && (cidr(x).containsCIDR(y) || cidr(y).containsCIDR(x))))))",message="has a prefix of one site that overlaps a prefix of another: an address belongs to one site, write each prefix once and split the larger one"
+	// +kubebuilder:validation:XValidation:rule="!self.all(s, s.cidrs.all(x, isCIDR(x))) || self.all(a, [a.cidrs.map(x, cidr(x))].all(ps, self.all(b, a.name >= b.name || !b.cidrs.exists(y, [cidr(y)].exists(q, ps.exists(p, p.containsCIDR(q) || q.containsCIDR(p)))))))",message="has a prefix of one site that overlaps a prefix of another: an address belongs to one site, write each prefix once and split the larger one"
 	Sites []Site `json:"sites"`
 
 	// ipsec says what protects the CREM messages and the protected flows from forgery (Section 11 of the protocol).

@@ -46,7 +46,7 @@ type CREMNodeSpec struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:MaxItems=64
 	Profiles []NodeProfile `json:"profiles,omitempty"`
 }
 
@@ -69,7 +69,7 @@ type NodeDomain struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=2
 	// +kubebuilder:validation:MaxItems=16
-	Sites []Site `json:"sites"`
+	Sites []NodeSite `json:"sites"`
 	// ipsec is the domain's protection against forged messages. An agent that does not know the mode protects nothing.
 	// +required
 	IPsec IPsec `json:"ipsec"`
@@ -77,7 +77,7 @@ type NodeDomain struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
-	Reporters []CIDR `json:"reporters,omitempty"`
+	Reporters []NodePrefix `json:"reporters,omitempty"`
 	// uplinks are the interfaces that lead to the other sites; empty: the agent finds them by the routes.
 	// +optional
 	// +listType=set
@@ -91,8 +91,38 @@ type NodeDomain struct {
 	// rules in order: the first one that takes a flow names its profile. A flow that no rule takes is not protected.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:MaxItems=4096
 	Rules []NodeRule `json:"rules,omitempty"`
+}
+
+// NodePrefix is a prefix in its canonical text. The operator writes it, so that the API server need not check it again.
+//
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=43
+type NodePrefix string
+
+// NodeAddress is an address in its canonical text.
+//
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=39
+type NodeAddress string
+
+// NodeSite is one site as a node knows it.
+type NodeSite struct {
+	// name of the site.
+	// +required
+	Name SiteName `json:"name"`
+	// cidrs are the prefixes of the site's RDMA endpoints.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	CIDRs []NodePrefix `json:"cidrs"`
+	// gateways are the addresses of the site's gateway nodes.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Gateways []NodeAddress `json:"gateways,omitempty"`
 }
 
 // SourceKind says what the source of a flow is compared with.
@@ -119,7 +149,7 @@ type NodeRule struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
-	CIDRs []CIDR `json:"cidrs,omitempty"`
+	CIDRs []NodePrefix `json:"cidrs,omitempty"`
 	// destinationSites are names of sites; empty: every other site.
 	// +optional
 	// +listType=set

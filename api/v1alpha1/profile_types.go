@@ -33,7 +33,7 @@ type CREMProfile struct {
 
 // CREMProfileSpec holds the parameters of protection.
 //
-// +kubebuilder:validation:XValidation:rule="self.k + self.maxRepairSymbols <= 255",messageExpression="'k + maxRepairSymbols is ' + string(self.k + self.maxRepairSymbols) + ', over 255, the size of the code: write maxRepairSymbols ' + string(255 - self.k) + ' or less, or a smaller k'",fieldPath=".maxRepairSymbols"
+// +kubebuilder:validation:XValidation:rule="self.k + self.maxRepairSymbols <= 255",message="added to k is over 255, the size of the code: write k and maxRepairSymbols so that their sum is at most 255",fieldPath=".maxRepairSymbols"
 // +kubebuilder:validation:XValidation:rule="self.schemes != ['XOR'] || self.maxRepairSymbols <= 1",message="is over 1 with XOR alone, which repairs one loss a block: write maxRepairSymbols 1, or add CauchyReedSolomon to schemes",fieldPath=".maxRepairSymbols"
 type CREMProfileSpec struct {
 	// k is the number of consecutive packets that make a block. A larger k needs less overhead for the same protection, and
