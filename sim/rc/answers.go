@@ -84,15 +84,17 @@ func (r *requester) acknowledge(now time.Duration, upto uint64) {
 			return
 		}
 		end := m.first + m.packets
-		r.moved(now, min(upto, end))
+		r.moved(now, m, min(upto, end))
 		if r.una == end {
 			r.complete(now, m, 0)
 		}
 	}
 }
 
-// moved notes progress to una.
-func (r *requester) moved(now time.Duration, una uint64) {
+// moved notes progress to una within, or to the end of, the oldest message.
+func (r *requester) moved(now time.Duration, m *message, una uint64) {
+	from, to := int(r.una-m.first)*r.cfg.MTU, int(una-m.first)*r.cfg.MTU
+	r.stats.AckedOctets += uint64(min(to, m.size) - from)
 	r.una = una
 	r.progress = now
 	r.retries, r.rewound = 0, false
@@ -155,7 +157,7 @@ func (r *requester) place(now time.Duration, p *roce.Packet, m *message) {
 	copy(r.mem.slot(r.head)[from:], data)
 	r.stats.Responses++
 	number := r.head
-	r.moved(now, r.una+1)
+	r.moved(now, m, r.una+1)
 	if !last {
 		return
 	}

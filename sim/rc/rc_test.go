@@ -153,6 +153,9 @@ func (p *path) verify(count, size int) {
 	if len(p.done) != count || b.Responder.Messages != uint64(count) {
 		p.t.Errorf("%d messages complete at the requester, %d at the responder, want %d; error %q", len(p.done), b.Responder.Messages, count, p.qp[0].Err())
 	}
+	if got := a.Requester; got.AckedOctets != uint64(count*size) || got.CompletedOctets != got.AckedOctets {
+		p.t.Errorf("%d octets acknowledged, %d completed, want %d", got.AckedOctets, got.CompletedOctets, count*size)
+	}
 	for i, c := range p.done {
 		if c.Number != uint64(i) || c.Size != size || c.Completed <= c.Posted {
 			p.t.Fatalf("completion %d: %+v", i, c)

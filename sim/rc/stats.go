@@ -19,8 +19,9 @@ type RequesterStats struct {
 	Posted          uint64 `json:"posted"`
 	Completed       uint64 `json:"completed"`
 	CompletedOctets uint64 `json:"completed_octets"`
-	Sent            uint64 `json:"sent"`   // request packets
-	Needed          uint64 `json:"needed"` // of Sent: those sent for the first time
+	AckedOctets     uint64 `json:"acked_octets"` // of messages, acknowledged or (READ) placed: Completed at the grain of packets
+	Sent            uint64 `json:"sent"`         // request packets
+	Needed          uint64 `json:"needed"`       // of Sent: those sent for the first time
 	SentOctets      uint64 `json:"sent_octets"`
 	Retransmitted   uint64 `json:"retransmitted"`
 	Acks            uint64 `json:"acks"`
