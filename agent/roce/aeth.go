@@ -20,11 +20,10 @@ const (
 // AckKind is the kind of an acknowledgement.
 type AckKind uint8
 
-// Kinds of acknowledgement, as in bits 6 and 5 of the syndrome; bit 7 is reserved and zero.
+// Kinds of acknowledgement: the upper three bits of the syndrome, of which the first is zero. Other values are reserved.
 const (
 	AckPositive AckKind = 0
 	AckRNR      AckKind = 1 // receiver not ready: try again after a time
-	AckReserved AckKind = 2
 	AckNAK      AckKind = 3
 )
 
@@ -39,9 +38,6 @@ const (
 
 // AckOf splits a syndrome into its kind and its value.
 func AckOf(syndrome uint8) (AckKind, uint8) {
-	if syndrome>>7 != 0 {
-		return AckReserved, syndrome & syndromeValueMask
-	}
 	return AckKind(syndrome >> syndromeKindShift), syndrome & syndromeValueMask
 }
 
