@@ -6,27 +6,9 @@ import (
 	"net/netip"
 	"time"
 
-	"crem.dev/crem/agent/fec"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
-
-// Send asks the engine to send one CREM message from the CREM port, with the don't-fragment bit set.
-type Send struct {
-	To  netip.AddrPort
-	TOS uint8  // the flow's DSCP and ECT(0)
-	Msg []byte // valid until Pool.Reclaim
-}
-
-// Action is what a Flow wants done: of this machine, always a Send.
-type Action = Send
-
-// Env is what the flows of one worker share. It must not be copied after its first use.
-type Env struct {
-	Pool   *fec.Pool     // memory of source symbols, repair symbols and messages
-	Random func() uint64 // a cryptographic source
-	Node   *Budget       // this worker's share of maxRepairBandwidth; nil: no bound
-}
 
 // State is where a Flow stands.
 type State uint8
@@ -49,76 +31,239 @@ func (s State) String() string { return stateNames[s] }
 // Flow is the sender machine of one flow.
 type Flow struct {
 	descriptor wire.FlowDescriptor
-	env        *Env
+	space      roce.Space
+	peers      []netip.AddrPort
 	params     *Params
+	env        *Env
 	state      State
+	why        Why // no protection; meaningful while there is none
 	stats      Stats
+
+	// Handshake and peer.
+	hello         handshake
+	helloAfter    time.Duration // no series before
+	pause         time.Duration // last back-off
+	peer          netip.AddrPort
+	id            uint32
+	limits        limits
+	digest        bool // agreed
+	digestOffered bool
+	closeReason   wire.CloseReason
+	idleAt        time.Duration
+
+	// Configurations.
+	current      *config
+	configs      []*config // all whose Config ID is in use
+	proposal     proposal
+	refused      refusal
+	lastConfigID uint8
+
+	// What the source packets tell.
+	tos         uint8
+	pkey        uint16
+	seen        bool
+	newest      roce.PSN
+	reach       int      // most PSNs that the newest packet may have consumed
+	floor       roce.PSN // nothing before it will be repeated
+	run         int      // packets in a row that look like a restart
+	runNext     roce.PSN
+	restartedAt time.Duration
+	mtu         int // RDMA MTU, 0: nothing with data was seen
+	mtuExact    bool
+	maxSeen     int // longest P
+	lastSource  time.Duration
+	lastNew     time.Duration
+	rtt         rtt
+	sample      ackSample
+	acked       bool // RDMA acknowledgements of this flow can be seen
+
+	// Blocks.
+	open     *block
+	retained blockQueue
+	blockAt  time.Duration // pollBlocks
+	expireAt time.Duration // expire
+
+	// Repair traffic.
+	queue      []*block // with ordinary symbols to send
+	sinceClose int      // packets since the last block was closed
+	flushAt    time.Duration
+	answers    []answer
+	waiting    int64 // octets of answers
+	session    uint16
+	touched    []*block // scratch
+	sendAt     time.Duration
+	window     window
+	pacer      pacer
+	node       share
+	quietAt    time.Duration
+	loss       *lossEstimate
+	redundancy redundancy
+	repairPath repairPath
+	breaker    breaker
 }
 
 // New makes the machine of a flow. peers are the addresses that HELLO goes to: the gateways of the destination's site, or the
 // flow's destination itself. Nothing is sent before the first source packet.
 func New(now time.Duration, d wire.FlowDescriptor, peers []netip.AddrPort, p *Params, env *Env) *Flow {
-	return &Flow{descriptor: d, env: env, params: p}
+	f := &Flow{
+		descriptor: d, params: p, env: env, lastSource: now, idleAt: now + idleAfter,
+		hello: handshake{due: roce.Never}, proposal: proposal{due: roce.Never}, refused: refusal{again: roce.Never},
+		blockAt: roce.Never, expireAt: roce.Never, sendAt: roce.Never, quietAt: roce.Never, restartedAt: now - restartPause, repairPath: newRepairPath(),
+		loss: newLossEstimate(env.path(p.PeerSite)),
+	}
+	f.redundancy.limit = WhyNoBlock
+	if d.Kind == wire.KindRoCEv2Response {
+		f.space = roce.Response
+	}
+	for _, a := range peers {
+		f.peers = append(f.peers, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+	}
+	return f
 }
 
 // HandleSource takes a packet of the flow that leaves, new or retransmitted. The packet is valid only during the call.
-func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, acts *[]Action) {}
-
-// HandleAck takes the newest PSN that an RDMA acknowledgement confirms (roce.Packet.Acked), all older ones included.
-func (f *Flow) HandleAck(now time.Duration, psn roce.PSN) {}
-
-// HandleHelloAck takes a HELLO_ACK whose nonce is the flow's (Nonce).
-func (f *Flow) HandleHelloAck(now time.Duration, from netip.AddrPort, m *wire.HelloAck, acts *[]Action) {
+func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, acts *[]Action) {
+	if space, ok := pkt.Source(); !ok || space != f.space || uint32(pkt.QPN()) != f.descriptor.Label {
+		f.drop(DropNotSource)
+		return
+	}
+	if f.state == Closed && !f.revive() {
+		f.drop(DropClosed)
+		return
+	}
+	f.tos, f.lastSource = pkt.TOS(), now
+	f.idleAt = min(f.idleAt, now+idleAfter)
+	switch {
+	case !f.seen:
+		f.beginSequence(pkt)
+	case f.jumped(pkt.PSN()):
+		f.restart(now, acts)
+		f.beginSequence(pkt)
+	}
+	grown := f.learnSizes(pkt)
+	if pkt.PSN().After(f.newest) {
+		f.advance(now, pkt)
+	} else {
+		f.handleOld(now, pkt, acts)
+	}
+	switch {
+	case f.id == 0:
+		f.tryHello(now, acts)
+	case grown:
+		f.reconfigure(now, acts)
+	}
+	f.pump(now, acts)
 }
 
-// HandleParamAck takes a PARAM_ACK for the flow's ID.
-func (f *Flow) HandleParamAck(now time.Duration, from netip.AddrPort, m *wire.ParamAck, acts *[]Action) {
+// advance takes a packet that carries a new PSN.
+func (f *Flow) advance(now time.Duration, pkt *roce.Packet) {
+	f.newest, f.reach = pkt.PSN(), roce.Advance(pkt, smallestMTU)
+	f.run = 0
+	f.countSource(now, pkt)
+	if pkt.AckReq() && !f.sample.timing {
+		f.sample = ackSample{psn: pkt.PSN(), sentAt: now, timing: true}
+	}
+	if f.current != nil {
+		f.handleNew(now, pkt, roce.Advance(pkt, f.mtu))
+	}
 }
 
-// HandleRequest takes a REPAIR_REQUEST for the flow's ID.
-func (f *Flow) HandleRequest(now time.Duration, from netip.AddrPort, m *wire.RepairRequest, acts *[]Action) {
+// countSource counts a source packet, for statistics and for every limit that is measured by the flow's own traffic.
+func (f *Flow) countSource(now time.Duration, pkt *roce.Packet) {
+	octets := len(pkt.P())
+	f.stats.SourcePackets++
+	f.stats.SourceOctets += uint64(octets)
+	s := f.window.at(now, f.rtt.smoothed())
+	s.source += int64(octets)
+	if s.start == now && f.env.Node != nil { // a new slot, so the rate has been measured
+		f.env.Node.count(&f.node, f.window.rate)
+		f.quietAt = min(f.quietAt, now+quietAfter)
+	}
 }
 
-// HandleLossReport takes a LOSS_REPORT for the flow's ID.
-func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.LossReport, acts *[]Action) {
+// pollQuiet takes a flow that has stopped sending out of the node's source rate. The deadline is armed early and moved here.
+func (f *Flow) pollQuiet(now time.Duration) {
+	if now < f.quietAt {
+		return
+	}
+	if f.quietAt = f.lastSource + quietAfter; now >= f.quietAt {
+		f.quietAt = roce.Never
+		f.env.Node.count(&f.node, 0)
+	}
 }
 
-// HandlePathReport takes a PATH_REPORT about the flow from one of the domain's reporters, which the engine has checked.
-func (f *Flow) HandlePathReport(now time.Duration, from netip.AddrPort, m *wire.PathReport, acts *[]Action) {
+// sampleRTT takes a round-trip time.
+func (f *Flow) sampleRTT(now, sample time.Duration, exact bool) {
+	f.stats.RTTSamples++
+	f.rtt.add(now, sample, exact)
 }
 
-// HandleClose takes a CLOSE for the flow's ID.
-func (f *Flow) HandleClose(now time.Duration, from netip.AddrPort, m *wire.Close, acts *[]Action) {}
+// settle brings the state in line with what is agreed.
+func (f *Flow) settle() {
+	switch {
+	case f.state == Closed:
+	case f.id == 0 && f.hello.nonce != 0:
+		f.state = Hello
+	case f.id == 0:
+		f.state = Idle
+	case f.current == nil:
+		f.state = Configuring
+	case f.breaker.open:
+		f.state = Suspended
+	default:
+		f.state = Protecting
+	}
+}
 
-// SetParams replaces the parameters of a running flow.
-func (f *Flow) SetParams(now time.Duration, p *Params, acts *[]Action) {}
-
-// Close ends the flow for good, telling the peer the reason, and gives all memory back.
-func (f *Flow) Close(now time.Duration, reason wire.CloseReason, acts *[]Action) {}
+// SetParams replaces the parameters of a running flow. m acts at once; scheme, k, T and a larger bound of m need a
+// PARAM_UPDATE; another setting of the digest needs a new handshake.
+func (f *Flow) SetParams(now time.Duration, p *Params, acts *[]Action) {
+	f.params = p
+	f.redundancy.forget()
+	if f.state == Closed {
+		return
+	}
+	if f.id != 0 && f.digestOffered != p.Digest {
+		f.sendClose(f.peer, f.id, wire.CloseRestarted, acts)
+		f.unbind(WhyRestarted)
+	}
+	if f.id == 0 {
+		f.helloAfter = min(f.helloAfter, now)
+		return
+	}
+	f.refused.again = roce.Never
+	f.reconfigure(now, acts)
+	f.pump(now, acts)
+}
 
 // Poll does what is due. The engine calls it when NextDeadline has come; calling it earlier does no harm.
-func (f *Flow) Poll(now time.Duration, acts *[]Action) {}
+func (f *Flow) Poll(now time.Duration, acts *[]Action) {
+	f.pollHello(now, acts)
+	f.pollProposal(now, acts)
+	f.pollRefusal(now, acts)
+	f.pollBlocks(now)
+	f.expire(now)
+	f.pump(now, acts)
+	f.pollQuiet(now)
+	f.pollIdle(now, acts)
+}
 
 // NextDeadline is when Poll must be called next, roce.Never if not at all. It is asked after every other call. It may be
 // earlier than anything really due, never later, and Poll always moves it past its now.
-func (f *Flow) NextDeadline() time.Duration { return roce.Never }
+func (f *Flow) NextDeadline() time.Duration {
+	return min(f.hello.due, f.proposal.due, f.refused.again, f.blockAt, f.expireAt, f.sendAt, f.quietAt, f.idleAt)
+}
 
 // State returns where the flow stands.
 func (f *Flow) State() State { return f.state }
 
 // ID returns the Flow ID that the peer assigned, 0 while there is none. Together with Peer's address it keys the messages of
 // the peer. It may change with every call that takes acts.
-func (f *Flow) ID() uint32 { return 0 }
+func (f *Flow) ID() uint32 { return f.id }
 
 // Peer returns the address and port that HELLO_ACK came from; invalid while ID is 0.
-func (f *Flow) Peer() netip.AddrPort { return netip.AddrPort{} }
+func (f *Flow) Peer() netip.AddrPort { return f.peer }
 
 // Nonce returns the Sender Nonce of the latest HELLO series, by which a HELLO_ACK finds its flow; 0 before the first. It may
 // change with every call that takes acts.
-func (f *Flow) Nonce() uint64 { return 0 }
-
-// Stats returns the flow's counters and gauges, alive as long as the flow.
-func (f *Flow) Stats() *Stats { return &f.stats }
-
-// Explain says why the flow has this m, or why it is not protected.
-func (f *Flow) Explain() Explanation { return Explanation{} }
+func (f *Flow) Nonce() uint64 { return f.hello.nonce }

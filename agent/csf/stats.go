@@ -2,24 +2,131 @@
 
 package csf
 
-// Stats is the counters and gauges of a flow.
-type Stats struct{}
+import (
+	"time"
 
-// Explanation is the present situation of a flow for an operator.
-type Explanation struct{}
+	"crem.dev/crem/agent/fec"
+)
 
-// String returns one sentence: why this m, or why not protected, and what to do about it.
-func (e Explanation) String() string { return "" }
+// DropReason is why the machine did not use a packet or a message, or did not send a symbol.
+type DropReason uint8
 
-// Budget is what the flows of one worker may send together as repair traffic (Section 10, rule 2).
-type Budget struct{}
+// Reasons.
+const (
+	DropNotSource     DropReason = iota // the packet is not of this flow, or no source packet
+	DropInvalidSource                   // a source packet that no receiver would accept restored
+	DropTooLong                         // longer than the symbols of its block
+	DropNoMemory                        // the pool is used up
+	DropClosed                          // the flow has ended
+	DropNotBound                        // a message while there is no peer
+	DropWrongPeer                       // a message from another address than the peer's
+	DropWrongFlow                       // a message with another Flow ID
+	DropStaleAck                        // HELLO_ACK or PARAM_ACK that nothing waits for
+	DropDuplicate                       // HELLO_ACK that repeats the one that bound
+	DropAlreadyBound                    // HELLO_ACK of a second peer; answered by CLOSE
+	DropMalformed                       // a message whose fields contradict the protocol or what it names
+	DropNotHeld                         // request for a block that is not, or no longer, held
+	DropMismatch                        // request with another k or Config ID than the block's
+	DropRepeated                        // request with a Request ID that was answered
+	DropTooSoon                         // second request for a block within one SRTT
+	DropStaleRTT                        // RDMA acknowledgement of a PSN that is not outstanding
+	DropBudget                          // symbols withheld by the limits on repair traffic
+	DropBreaker                         // symbols withheld by the open circuit breaker
+	DropInconsistent                    // symbols withheld because a packet came again with other octets
+	DropReasons                         // number of reasons
+)
 
-// NewBudget returns the budget of a worker: repair octets per second, 0 for no bound.
-func NewBudget(octetsPerSecond int64) *Budget { return &Budget{} }
+var dropNames = [DropReasons]string{
+	"not_source", "invalid_source", "too_long", "no_memory", "closed", "not_bound", "wrong_peer", "wrong_flow", "stale_ack", "duplicate_ack",
+	"already_bound", "malformed", "not_held", "mismatch", "repeated_request", "request_too_soon", "stale_rdma_ack", "budget", "breaker",
+	"inconsistent",
+}
 
-// SetRate changes the bound.
-func (b *Budget) SetRate(octetsPerSecond int64) {}
+// String returns the reason as metrics name it.
+func (r DropReason) String() string {
+	if r >= DropReasons {
+		return "unknown"
+	}
+	return dropNames[r]
+}
 
-// SourceRate returns the source octets per second of all the worker's flows, by which an engine divides the node's bound
-// among its workers.
-func (b *Budget) SourceRate() int64 { return 0 }
+// Stats is the counters and gauges of a flow. Octets are of UDP payloads.
+type Stats struct {
+	SourcePackets, SourceOctets uint64 // packets that carried a new PSN
+	Retransmitted               uint64 // packets whose PSN was not new
+	Reordered                   uint64 // of these, packets that filled an empty position
+	Differing                   uint64 // of these, copies that differ from the first of an open or unsent block
+	Withdrawn                   uint64 // positions withdrawn because of them
+
+	Ordinary, Coded, Copies, Info uint64 // REPAIRs by kind
+	RepairOctets                  uint64 // of all REPAIRs with a symbol
+	Withheld                      uint64 // symbols that were wanted and not sent; Drops says why
+
+	Requests, RequestsAnswered uint64 // REPAIR_REQUESTs; blocks answered
+
+	BlocksClosed                              [closeCauses]uint64 // by CloseCause
+	BlocksAcked, BlocksExpired, BlocksEvicted uint64              // retained blocks by what freed them
+
+	Hellos, ParamUpdates, Closes uint64 // messages sent
+	Refused                      uint64 // PARAM_ACKs with another Status than accepted
+	ClosedByPeer                 uint64
+	Restarts                     uint64 // PSN restarts
+
+	LossReports, PathReports                        uint64
+	Expected, Lost, Restored, Incomplete, Congested uint64 // from LOSS_REPORTs; Congested: intervals
+	RTTSamples                                      uint64
+	BreakerOpened                                   uint64
+	Drops                                           [DropReasons]uint64
+
+	// Gauges, up to date when Flow.Stats returns.
+	Scheme           fec.Scheme
+	K, T             int // configuration in force, 0: none
+	M                int // ordinary symbols of the last block
+	Loss             float64
+	Burst            float64 // mean length of a run of losses
+	SRTT, SRTTMin    time.Duration
+	BreakerOpen      bool
+	RepairShare      float64 // share of the ordinary symbols that congestion on the repair path leaves
+	Retained         int     // blocks kept for requests
+	Digest           bool
+	RDMAMTU          int // known or guessed
+	MTUNeed, MTUHave int // MTUNeed not 0: a REPAIR needs that many octets of IP MTU, the path has MTUHave
+}
+
+// Each calls yield for every counter but Drops, which DropReason names.
+func (s *Stats) Each(yield func(name string, value uint64)) {
+	for _, c := range [...]struct {
+		name  string
+		value uint64
+	}{
+		{"source_packets", s.SourcePackets}, {"source_octets", s.SourceOctets}, {"retransmitted", s.Retransmitted}, {"reordered", s.Reordered},
+		{"differing", s.Differing}, {"withdrawn", s.Withdrawn}, {"repairs_ordinary", s.Ordinary}, {"repairs_coded", s.Coded},
+		{"repairs_copies", s.Copies}, {"repairs_info", s.Info}, {"repair_octets", s.RepairOctets}, {"withheld", s.Withheld},
+		{"requests", s.Requests}, {"requests_answered", s.RequestsAnswered}, {"blocks_acked", s.BlocksAcked},
+		{"blocks_expired", s.BlocksExpired}, {"blocks_evicted", s.BlocksEvicted}, {"hellos", s.Hellos}, {"param_updates", s.ParamUpdates},
+		{"closes", s.Closes}, {"refused", s.Refused}, {"closed_by_peer", s.ClosedByPeer}, {"restarts", s.Restarts},
+		{"loss_reports", s.LossReports}, {"path_reports", s.PathReports}, {"expected", s.Expected}, {"lost", s.Lost}, {"restored", s.Restored},
+		{"incomplete", s.Incomplete}, {"congested_intervals", s.Congested}, {"rtt_samples", s.RTTSamples}, {"breaker_opened", s.BreakerOpened},
+	} {
+		yield(c.name, c.value)
+	}
+	for i, v := range s.BlocksClosed {
+		yield("blocks_closed_by_"+CloseCause(i).String(), v)
+	}
+}
+
+func (f *Flow) drop(why DropReason) { f.stats.Drops[why]++ }
+
+// Stats returns the flow's counters and gauges, alive as long as the flow; gauges are those of this call.
+func (f *Flow) Stats() *Stats {
+	s := &f.stats
+	s.K, s.T, s.Scheme = 0, 0, 0
+	if c := f.current; c != nil {
+		s.K, s.T, s.Scheme = c.k, c.T, c.scheme
+	}
+	s.Loss, s.Burst = f.loss.p(), f.loss.burst()
+	s.SRTT, s.SRTTMin = f.rtt.smoothed(), f.rtt.min()
+	s.BreakerOpen, s.RepairShare = f.breaker.open, f.repairPath.share
+	s.Retained, s.Digest, s.RDMAMTU = f.retained.len(), f.digest, f.announcedMTU()
+	return s
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csf
+
+import (
+	"math"
+	"time"
+
+	"crem.dev/crem/agent/fec"
+)
+
+const (
+	// leaveClean and returnClean are the hysteresis of OnDemand: it leaves m = 0 when p is over 1.2 times the rate up to which one
+	// coded round meets the target, and returns when p is under half of it (Section 5.3, rule 4).
+	leaveClean  = 1.2
+	returnClean = 0.5
+	// maxBurst bounds the estimated burst length.
+	maxBurst = 64
+)
+
+// redundancy is the choice of m (Section 5.3).
+type redundancy struct {
+	byCount [256]uint8 // m+1 by number of sources, 0: not computed since the last change
+	onRound bool       // OnDemand relies on coded rounds: m = 0
+	decided bool       // onRound has been set once
+	credit  float64    // part of a symbol that the reaction to congestion still allows
+	limit   Why        // what decided the last m
+}
+
+// forget drops what was computed: loss estimate, parameters or configuration have changed.
+func (r *redundancy) forget() { r.byCount = [256]uint8{} }
+
+// epsilon is the target for one block. With MessageSize it is what the blocks of a message may miss each, so that the whole
+// message meets Epsilon.
+func (f *Flow) epsilon() float64 {
+	e := f.params.Epsilon
+	if f.params.MessageSize <= 0 {
+		return e
+	}
+	octets := int64(min(max(f.params.K, 1), 255)) * int64(f.announcedMTU())
+	blocks := (f.params.MessageSize + octets - 1) / octets
+	return -math.Expm1(math.Log1p(-e) / float64(blocks))
+}
+
+// needed is the smallest m, up to most, that meets the target for a block of n sources.
+func (f *Flow) needed(n, most int) int { return f.neededAt(f.loss.p(), n, most) }
+
+func (f *Flow) neededAt(p float64, n, most int) int {
+	if f.params.FixedM >= 0 {
+		return min(f.params.FixedM, most)
+	}
+	if f.params.LossModel == Empirical {
+		return minBurstRepair(n, p, f.loss.burst(), f.epsilon(), most)
+	}
+	return fec.MinRepair(n, p, f.epsilon(), most)
+}
+
+// targetM is how many ordinary symbols a block of n sources should have. It only reckons with loss; what Section 10 takes off
+// comes later.
+func (f *Flow) targetM(b *block, n int) int {
+	r := &f.redundancy
+	most := f.mostOrdinary(b)
+	switch {
+	case f.breaker.open:
+		r.limit = WhyBreaker
+		return 0
+	case f.params.FixedM >= 0:
+		r.limit = WhyFixed
+		return min(f.params.FixedM, most)
+	case f.params.Strategy == OnDemand && f.relyOnRounds(b.config.k):
+		r.limit = WhyOnDemand
+		return 0
+	}
+	if r.byCount[n] == 0 {
+		r.byCount[n] = uint8(f.needed(n, maxOrdinary) + 1)
+	}
+	m := int(r.byCount[n]) - 1
+	r.limit = WhyTarget
+	if m > most {
+		m, r.limit = most, WhyMaxM
+	}
+	return m
+}
+
+// mostOrdinary is the bound of a block's ordinary symbols. A smaller MaxM acts at once, without a new configuration.
+func (f *Flow) mostOrdinary(b *block) int {
+	return min(b.config.m, max(f.params.MaxM, f.params.FixedM))
+}
+
+// relyOnRounds decides for OnDemand whether one coded round meets the target without ordinary symbols: 1 - (1 - p^2)^k is below
+// epsilon.
+func (f *Flow) relyOnRounds(k int) bool {
+	r := &f.redundancy
+	clean := math.Sqrt(-math.Expm1(math.Log1p(-f.epsilon()) / float64(k)))
+	switch p := f.loss.p(); {
+	case !r.decided:
+		r.onRound, r.decided = p < clean, true
+	case p > leaveClean*clean:
+		r.onRound = false
+	case p < returnClean*clean:
+		r.onRound = true
+	}
+	return r.onRound
+}
+
+// reduced applies the reaction to congestion on the repair path (Section 10, rule 3): of m symbols it lets through the present
+// share, fractions carried over to the next block.
+func (f *Flow) reduced(now time.Duration, m int) int {
+	share := f.repairPath.shareAt(now, f.rtt.smoothed())
+	if share >= 1 {
+		f.redundancy.credit = 0
+		return m
+	}
+	c := f.redundancy.credit + share*float64(m)
+	n := min(int(c), m)
+	f.redundancy.credit = c - float64(n)
+	if n < m {
+		f.redundancy.limit = WhyCongestion
+	}
+	return n
+}
+
+// minBurstRepair is fec.MinRepair for losses in runs of geometric length with the given mean: runs begin at random, so the
+// number of losses is a geometric Poisson (Polya-Aeppli) variable (Section 5.3, rule 5).
+func minBurstRepair(n int, p, burst, epsilon float64, most int) int {
+	for m := 0; m < most; m++ {
+		if burstTail(n+m, m, p, burst) < epsilon {
+			return m
+		}
+	}
+	return max(most, 0)
+}
+
+// burstTail is the probability that more than m of n packets are lost, for loss rate p in runs of mean length burst.
+func burstTail(n, m int, p, burst float64) float64 {
+	if p <= 0 || m >= n {
+		return 0
+	}
+	runs := float64(n) * p / burst
+	theta := 1 - 1/burst // probability that a run goes on
+	before, term := 0.0, math.Exp(-runs)
+	sum := term
+	for i := 1; i <= m; i++ {
+		x := float64(i)
+		next := ((2*theta*(x-1)+runs*(1-theta))*term - theta*theta*(x-2)*before) / x
+		before, term = term, next
+		sum += term
+	}
+	return max(1-sum, 0)
+}

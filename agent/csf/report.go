@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csf
+
+import (
+	"net/netip"
+	"time"
+
+	"crem.dev/crem/agent/wire"
+)
+
+// lostOf is the number of source packets that a report misses. Received may count more than was expected, for instance packets
+// of the interval before; that is no loss.
+func lostOf(m *wire.LossReport) uint32 {
+	if m.Received >= m.Expected {
+		return 0
+	}
+	return m.Expected - m.Received
+}
+
+// HandleLossReport takes a LOSS_REPORT for the flow's ID (Section 8.1): the estimate p, the reaction to congestion, and the
+// circuit breaker follow from it.
+func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.LossReport, acts *[]Action) {
+	if !f.fromPeer(from, m.FlowID) {
+		return
+	}
+	f.stats.LossReports++
+	f.stats.Expected += uint64(m.Expected)
+	f.stats.Lost += uint64(lostOf(m))
+	f.stats.Restored += uint64(m.Restored)
+	f.stats.Incomplete += uint64(m.Incomplete)
+	f.pause = 0 // the peer is at work: the next back-off starts small
+
+	congested := float64(m.CEMarked) > congestedCE*float64(m.Received)
+	if congested {
+		f.stats.Congested++
+	}
+	f.loss.add(int(m.Expected), int(lostOf(m)), !congested)
+	f.env.learn(f.params.PeerSite, int(m.Expected), int(lostOf(m)), !congested)
+	f.redundancy.forget()
+	f.repairPath.report(now, f.rtt.smoothed(), m)
+
+	switch f.breaker.add(now, m) {
+	case opened:
+		f.stats.BreakerOpened++
+		f.settle()
+	case recovered:
+		f.settle()
+	case persistent:
+		f.sendClose(f.peer, f.id, wire.CloseImpaired, acts)
+		f.unbind(WhyImpaired)
+		f.helloAfter = now + impairedPause
+		return
+	case unchanged:
+	}
+	f.reconfigure(now, acts)
+	f.pump(now, acts)
+}
+
+// HandlePathReport takes a PATH_REPORT about the flow from one of the domain's reporters, which the engine has checked. It is
+// counted.
+func (f *Flow) HandlePathReport(_ time.Duration, _ netip.AddrPort, _ *wire.PathReport, _ *[]Action) {
+	f.stats.PathReports++
+}
