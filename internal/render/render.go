@@ -32,8 +32,8 @@ type NodeFacts struct {
 
 // Result is one node's share.
 type Result struct {
-	Spec     v1alpha1.CREMNodeSpec
-	Problems []Problem // sorted by object and reason
+	Spec     v1alpha1.CREMNodeSpec `json:"spec"`
+	Problems []Problem             `json:"problems,omitempty"` // sorted by object and reason
 }
 
 // Node renders one node's share of the objects. Objects must have their defaults set; one that breaks a rule, as an object stored
@@ -137,7 +137,7 @@ func (r *rendering) conflict(d *v1alpha1.CREMDomain) (reason, other, message str
 			return v1alpha1.ReasonPortConflict, old.Name, fmt.Sprintf("port %d on node %s belongs to the older domain %s: write another port, or choose other nodes", d.Spec.Port, r.facts.Name, old.Name)
 		}
 		if shared, ok := sharedUplink(old, d); ok {
-			return v1alpha1.ReasonUplinkConflict, old.Name, fmt.Sprintf("%s on node %s: name different interfaces in spec.nodes.uplinks of this domain and of the older domain %s", shared, r.facts.Name, old.Name)
+			return v1alpha1.ReasonUplinkConflict, old.Name, fmt.Sprintf("on node %s %s: name different interfaces in spec.nodes.uplinks of this domain and of the older domain %s", r.facts.Name, shared, old.Name)
 		}
 		for _, site := range old.Spec.Sites {
 			if site.Name == old.Spec.Site {
@@ -161,7 +161,7 @@ func (r *rendering) conflict(d *v1alpha1.CREMDomain) (reason, other, message str
 func sharedUplink(a, b *v1alpha1.CREMDomain) (string, bool) {
 	x, y := uplinks(a), uplinks(b)
 	if len(x) == 0 || len(y) == 0 {
-		return "both domains may take the same uplink by route, as one of them names none", true
+		return "both domains may take the same uplink, as one of them names none", true
 	}
 	for _, name := range x {
 		if slices.Contains(y, name) {

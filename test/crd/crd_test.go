@@ -296,3 +296,32 @@ func TestNoRuleLooksBack(t *testing.T) {
 		}
 	}
 }
+
+// TestRenderedNodesAndSamples: what the renderer writes and what config/samples shows are accepted.
+func TestRenderedNodesAndSamples(t *testing.T) {
+	servers := loadAll(t)
+	var files []string
+	for _, pattern := range []string{"internal/render/testdata/golden/*.yaml", "config/samples/*.yaml"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v %v", pattern, found, err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, text := range strings.Split(string(raw), "\n---\n") {
+			var obj map[string]any
+			if err := yaml.UnmarshalStrict([]byte(text), &obj); err != nil {
+				t.Fatal(err)
+			}
+			kind, _ := obj["kind"].(string)
+			if says := servers[kind].create(clone(t, obj)); len(says) > 0 {
+				t.Errorf("%s, document %d (%s): %s", file, i+1, kind, strings.Join(says, "\n"))
+			}
+		}
+	}
+}
