@@ -6,10 +6,10 @@ import "fmt"
 
 // Syndrome octet of the ACK Extended Transport Header (AETH):
 //
-//	 0 1 2 3 4 5 6 7                                             31
-//	+-+---+---------+-----------------------------------------------+
-//	|0|Kind| Value  |      Message Sequence Number (MSN)            |
-//	+-+---+---------+-----------------------------------------------+
+//	 0     2 3       7 8                                           31
+//	+-------+---------+---------------------------------------------+
+//	| Kind  |  Value  |        Message Sequence Number (MSN)        |
+//	+-------+---------+---------------------------------------------+
 //
 // Value is a credit count (ACK), a timer (RNR NAK) or a code (NAK).
 const (

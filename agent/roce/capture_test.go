@@ -79,8 +79,8 @@ func TestCaptureInvariantCRC(t *testing.T) {
 	})
 }
 
-// Section 6, rule 4: the Identification follows from the ICRC that the packet carries.
-func TestSection6_CaptureIdentificationSolved(t *testing.T) {
+// Section 6.5, rule 2: the Identification follows from the ICRC that the packet carries.
+func TestSection6_5_CaptureIdentificationSolved(t *testing.T) {
 	eachCapture(t, func(t *testing.T, packets []Packet) {
 		templates := map[FlowKey]*Template{}
 		for i := range packets {
@@ -101,9 +101,9 @@ func TestSection6_CaptureIdentificationSolved(t *testing.T) {
 	})
 }
 
-// The reason for the consistency rules of Section 6: a retransmission over IPv4 carries the same data and never the same ICRC,
+// The reason for the consistency rules of Section 6.2: a retransmission over IPv4 carries the same data and never the same ICRC,
 // because the sender's Identification moves on.
-func TestSection6_CaptureRetransmissionsDiffer(t *testing.T) {
+func TestSection6_2_CaptureRetransmissionsDiffer(t *testing.T) {
 	packets := parseCapture(t, "roce-v4-write-loss3pct.pcap")
 	originals := map[PSN]*Packet{}
 	repeats := 0
@@ -130,8 +130,8 @@ func TestSection6_CaptureRetransmissionsDiffer(t *testing.T) {
 	}
 }
 
-// A resumed READ asks with a PSN among those that the first request consumed; both directions agree on the numbers.
-func TestSection4_CaptureReadConsumesPSNs(t *testing.T) {
+// Section 4.2, rules 3 and 4: a resumed READ asks with a PSN among those that the first request consumed; both directions agree on the numbers.
+func TestSection4_2_CaptureReadConsumesPSNs(t *testing.T) {
 	packets := parseCapture(t, "roce-v4-read.pcap")
 	var requests, responses int
 	expected := map[PSN]bool{}

@@ -7,7 +7,7 @@ import (
 	"hash/crc32"
 )
 
-// The invariant CRC is the CRC-32 of Ethernet over eight octets of ones (in place of an InfiniBand local route
+// The invariant CRC (Section 6.5) is the CRC-32 of Ethernet over eight octets of ones (in place of an InfiniBand local route
 // header) and the packet from the IP header to the octet before the ICRC, with the fields that the network may
 // change taken as ones: IPv4 TOS, TTL and header checksum; IPv6 traffic class, flow label and hop limit; UDP
 // checksum; FECN, BECN and reserved bits of the BTH. It is stored least significant octet first.

@@ -41,7 +41,8 @@ func vectorPacket(t testing.TB, packet string) Packet {
 	return p
 }
 
-func TestICRCVectors(t *testing.T) {
+// Section 6.5.
+func TestSection6_5_ICRCVectors(t *testing.T) {
 	for _, v := range icrcVectors {
 		p := vectorPacket(t, v.packet)
 		if !CheckICRC(&p) {
@@ -69,7 +70,7 @@ func TestICRCPublishedCNPIsWrong(t *testing.T) {
 }
 
 // What the network may change is outside the ICRC, everything else inside: each bit of a packet is tried.
-func TestICRCCoverage(t *testing.T) {
+func TestSection6_5_ICRCCoverage(t *testing.T) {
 	outside := map[int]map[int]byte{ // by head length: offset and mask of the bits that are outside
 		headIPv4: {15: 0xff, 22: 0xff, 24: 0xff, 25: 0xff, 40: 0xff, 41: 0xff, 42 + 4: 0xff},
 		headIPv6: {14: 0x0f, 15: 0xff, 16: 0xff, 17: 0xff, 21: 0xff, 60: 0xff, 61: 0xff, 62 + 4: 0xff},

@@ -80,7 +80,7 @@ func (o Opcode) Class() Opcode { return o & classMask }
 func (o Opcode) Operation() Opcode { return o & operationMask }
 
 // Space returns the PSN space that a packet of this opcode takes a PSN of. It is false for what is never a source
-// packet: ACK and NAK, CNP, datagrams (RD, UD), reserved opcodes, and every opcode from 0xc0 on (Section 4).
+// packet: ACK and NAK, CNP, datagrams (RD, UD), reserved opcodes, and every opcode from 0xc0 on (Section 4.4).
 func (o Opcode) Space() (Space, bool) {
 	k := &kinds[o]
 	return k.space, k.source

@@ -43,8 +43,8 @@ func opcodeRows(t *testing.T) map[Opcode]opcodeRow {
 	return rows
 }
 
-// Section 4: which opcodes are sources, and of which space. Every one of the 256 values is checked.
-func TestSection4_OpcodeTable(t *testing.T) {
+// Section 4.4: which opcodes are sources, and of which space. Every one of the 256 values is checked.
+func TestSection4_4_OpcodeTable(t *testing.T) {
 	rows := opcodeRows(t)
 	for v := range 256 {
 		o := Opcode(v)
@@ -74,8 +74,8 @@ func TestSection4_OpcodeTable(t *testing.T) {
 	}
 }
 
-// Section 4: manufacturers' opcodes, among them those of MRC, are never sources of a RoCEv2 flow.
-func TestSection4_PrivateOpcodesAreNoSources(t *testing.T) {
+// Section 4.4: manufacturers' opcodes, among them those of MRC, are never sources of a RoCEv2 flow.
+func TestSection4_4_PrivateOpcodesAreNoSources(t *testing.T) {
 	for v := int(ClassPrivate); v < 256; v++ {
 		if _, ok := Opcode(v).Space(); ok {
 			t.Errorf("opcode %#x is a source", v)

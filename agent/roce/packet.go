@@ -209,7 +209,7 @@ func (p *Packet) DMALength() (uint32, bool) {
 }
 
 // Advance returns how many PSNs the packet consumes in its space: a READ request one for every packet of its response,
-// max(1, ceil(DMA length / mtu)), everything else one (Section 4). mtu is the RDMA MTU in octets; with an unknown one (0)
+// max(1, ceil(DMA length / mtu)), everything else one (Section 4.2, rules 3 and 13). mtu is the RDMA MTU in octets; with an unknown one (0)
 // a READ request counts one. More than half the PSN space can't be outstanding, so no larger number is returned.
 func Advance(p *Packet, mtu int) int {
 	n, ok := p.DMALength()

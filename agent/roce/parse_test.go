@@ -200,7 +200,8 @@ func TestHeadersBeyondThePacket(t *testing.T) {
 	}
 }
 
-func TestSection4_Advance(t *testing.T) {
+// Section 4.2, rule 3.
+func TestSection4_2_Advance(t *testing.T) {
 	read := func(length uint32) []byte { return binary.BigEndian.AppendUint32(make([]byte, 12), length) }
 	for _, c := range []struct {
 		op   Opcode
@@ -225,8 +226,8 @@ func TestSection4_Advance(t *testing.T) {
 	}
 }
 
-// Section 4: UD and the management queue pairs are never protected.
-func TestSection4_Source(t *testing.T) {
+// Section 4.2, rule 5: UD and the management queue pairs are never protected.
+func TestSection4_2_Source(t *testing.T) {
 	for _, c := range []struct {
 		op   Opcode
 		qpn  QPN

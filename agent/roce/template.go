@@ -48,7 +48,7 @@ func (t *Template) Compute(p []byte, id uint16) uint32 {
 	return finish(t.crc, b[2:n+bthLen], n-2, p)
 }
 
-// SolveID returns the only IPv4 Identification under which the ICRC in P is right (Section 6, rule 4). It is false if none
+// SolveID returns the only IPv4 Identification under which the ICRC in P is right (Section 6.5, rule 2). It is false if none
 // is: 16 bits of the ICRC determine the Identification, the other 16 check. For IPv6 there is no Identification, and it
 // says whether the ICRC is right.
 func (t *Template) SolveID(p []byte) (id uint16, ok bool) {

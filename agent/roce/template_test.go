@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Section 6, rule 4: the right Identification is the only one that is accepted; all 65536 are tried.
-func TestSection6_IdentificationUnique(t *testing.T) {
+// Section 6.5, rule 2: the right Identification is the only one that is accepted; all 65536 are tried.
+func TestSection6_5_IdentificationUnique(t *testing.T) {
 	s := newSpec(hosts[0][0], hosts[0][1])
 	p := s.parse(t)
 	var template Template
@@ -30,7 +30,7 @@ func TestSection6_IdentificationUnique(t *testing.T) {
 }
 
 // One template serves every length and Identification of its flow, also when lengths share a place of the cache.
-func TestSection6_TemplateAnyLength(t *testing.T) {
+func TestSection6_5_TemplateAnyLength(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, h := range hosts {
 		s := newSpec(h[0], h[1])
@@ -52,9 +52,9 @@ func TestSection6_TemplateAnyLength(t *testing.T) {
 	}
 }
 
-// Section 6, rule 4: sixteen bits of the ICRC are left to check. Random octets pass once in 65536 over IPv4, and over IPv6,
+// Section 6.5, rule 2: sixteen bits of the ICRC are left to check. Random octets pass once in 65536 over IPv4, and over IPv6,
 // which has no Identification to solve for, practically never.
-func TestSection6_SolverRejects(t *testing.T) {
+func TestSection6_5_SolverRejects(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	accepted := [2]int{}
 	const tries = 1 << 20

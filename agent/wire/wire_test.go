@@ -377,7 +377,7 @@ func TestSection4_RepairOverhead(t *testing.T) {
 }
 
 // AppendHead and a symbol behind it are the message; a symbol in a longer buffer is cut at T.
-func TestRepairAppendHead(t *testing.T) {
+func TestSection9_2_RepairAppendHead(t *testing.T) {
 	x := Repair{FlowID: 1, K: 40, T: 3, HasDigest: true, Digest: 9, Present: fec.Full(40), Symbol: []byte{1, 2, 3, 0, 0, 0}}
 	want := x.Append(nil)
 	if got := append(x.AppendHead(nil), 1, 2, 3); string(got) != string(want) {
