@@ -52,7 +52,9 @@ func recvmmsg(fd int, msgs []mmsghdr) int {
 }
 
 // full tells the answers of a full queue.
-func full(err unix.Errno) bool { return err == unix.EAGAIN || err == unix.ENOBUFS || err == unix.ENOMEM }
+func full(err unix.Errno) bool {
+	return err == unix.EAGAIN || err == unix.ENOBUFS || err == unix.ENOMEM
+}
 
 func pause() {
 	ts := unix.NsecToTimespec(int64(retryPause))

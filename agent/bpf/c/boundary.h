@@ -25,6 +25,7 @@ struct taking {
 	__u32 worker;
 	__u32 domain;
 	__u32 head;    /* octets before the UDP payload */
+	__u32 end;     /* offset after the UDP payload */
 	__u32 segment; /* octets of payload of one message */
 	__u64 now;
 };
@@ -36,12 +37,11 @@ static long take(__u32 i, struct taking *t)
 	__u32 off = t->head + i * t->segment, len = t->segment;
 	struct slot *s;
 	__u64 position = 0;
-	bool whole = t->segment >= skb->len - t->head;
 
-	if (off >= skb->len)
+	if (off >= t->end)
 		return 1;
-	if (len > skb->len - off)
-		len = skb->len - off;
+	if (len > t->end - off)
+		len = t->end - off;
 	s = reserve(t->ring, t->worker, &position);
 	if (!s) {
 		count(PATH_DROPPED);
@@ -50,7 +50,7 @@ static long take(__u32 i, struct taking *t)
 	s->ktime = t->now;
 	s->len = t->head + len;
 	s->whole = t->head + len;
-	s->flags = SLOT_TAKEN | (whole ? 0 : SLOT_SEGMENT);
+	s->flags = SLOT_TAKEN | (t->segment < t->end - t->head ? SLOT_SEGMENT : 0);
 	s->ifindex = skb->ifindex;
 	s->flow = NO_FLOW;
 	s->domain = t->domain;
@@ -83,6 +83,10 @@ static __always_inline int take_all(struct __sk_buff *skb, struct view *v, __u32
 	t.now = bpf_ktime_get_ns();
 	if (!t.ring || READ_ONCE(t.ring->bypass) || stale(t.ring, t.now))
 		return pass(PATH_PASSED);
+	/* A frame may be padded; a super-packet is cut here. */
+	t.end = v->l4 + v->udp_len;
+	if (t.end > skb->len)
+		t.end = skb->len;
 	t.segment = skb->gso_size ? skb->gso_size : skb->len;
 	bpf_loop(MOST_SEGMENTS, take, &t, 0);
 	return TC_ACT_SHOT;
