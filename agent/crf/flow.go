@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"crem.dev/crem/agent/fec"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
@@ -27,57 +28,184 @@ func (s State) String() string { return [...]string{"Configuring", "Protecting",
 
 // Flow is the receiver machine of one flow.
 type Flow struct {
-	id    uint32
-	hello wire.Hello
-	peer  netip.AddrPort
-	local netip.Addr
-	env   *Env
-	state State
-	stats Stats
+	id     uint32
+	hello  wire.Hello
+	peer   netip.AddrPort
+	local  netip.Addr
+	env    *Env
+	params Params
+	space  roce.Space
+	limits limits
+	digest bool // the block digest was negotiated
+	state  State
+	stats  Stats
+
+	// Handshake and configurations.
+	firstAck, lastAck time.Duration // HELLO_ACKs sent
+	acks              int
+	rtt               rtt
+	configs           []configuration // acknowledged and not released, newest last
+	reach             int             // the largest k of any configuration
+
+	// Positions.
+	started  bool
+	start    pos         // the first position of which anything is known
+	top      pos         // the next new position: all below are accounted for
+	newest   pos         // the newest position that arrived
+	newestOp roce.Opcode // of that packet
+	trail    pos         // positions below are settled, near a gap, or in a known block
+	swept    pos         // segment number: quiet segments below are freed
+	cursor   pos         // segment number: where freeing goes on
+	win      window
+	gaps     gaps
+	told     []told
+	burst    bool // a burst of duplicates is in progress (CRF 1 d)
+	behind   run  // packets far behind the newest: a restart of the PSNs?
+
+	// Blocks.
+	blocks   []*block // open, by position
+	waiting  int      // blocks that wait for their tail
+	ordinary pos      // start of the newest block of which an ordinary REPAIR came
+	repaired pos      // end of that block
+	claimed  pos      // end of the furthest block of which any REPAIR came
+	request  uint16   // the last Request ID
+	ranges   rangeRound
+
+	// Delivery.
+	next pos // the position that the receiver expects
+	hold hold
+
+	model    model
+	ids      identification
+	template roce.Template
+
+	report report
+
+	cells  int // cells taken from the pool
+	widest int // the largest T among them
+	active time.Duration
+	dirty  bool // due must be reckoned anew
+	due    time.Duration
+
+	// mixCopies switches rule CRF 1 off. Only tests set it, to show the fault that the rule prevents.
+	mixCopies bool
 }
 
 // New makes the machine of the flow that a HELLO asks for. flowID is the ID to assign, from is where HELLO came from, local is
 // the address to answer from (the zero Addr: the kernel chooses). The HELLO is not answered yet: the engine gives it to
 // HandleHello next.
 func New(now time.Duration, flowID uint32, h *wire.Hello, from netip.AddrPort, local netip.Addr, p *Params, env *Env) *Flow {
-	return &Flow{id: flowID, hello: *h, peer: from, local: local, env: env}
+	f := &Flow{
+		id: flowID, hello: *h, peer: from, local: local, env: env,
+		rtt: newRTT(), active: now, due: roce.Never,
+	}
+	if h.Flow.Kind == wire.KindRoCEv2Response {
+		f.space = roce.Response
+	}
+	f.setParams(p)
+	f.limits = limitsOf(h, &f.params)
+	f.digest = f.params.Digest && h.Extensions&wire.ExtDigest != 0
+	f.stats.SRTT = f.rtt.smooth
+	return f
 }
 
-// HandleHello takes a HELLO for this flow's descriptor from its peer. With the flow's nonce it is answered, each time alike
-// (Section 5.1, rule 3). It returns false, and does nothing, if the nonce or the descriptor is another: the CSF has begun
-// anew, and the engine closes this machine and makes another with a new Flow ID.
-func (f *Flow) HandleHello(now time.Duration, h *wire.Hello, acts *[]Action) bool { return false }
-
-// HandleSource takes a source packet of the flow. held says that the kernel gave it up: it reaches the receiver only as an
-// Inject of this machine, which happens exactly once. The packet is valid only during the call.
-func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, held bool, acts *[]Action) {}
-
-// HandleParamUpdate takes a PARAM_UPDATE for the flow's ID from its peer.
-func (f *Flow) HandleParamUpdate(now time.Duration, m *wire.ParamUpdate, acts *[]Action) {}
-
-// HandleRepair takes a REPAIR for the flow's ID from its peer. ce says that its datagram carried a CE mark. The message is
-// valid only during the call.
-func (f *Flow) HandleRepair(now time.Duration, m *wire.Repair, ce bool, acts *[]Action) {}
-
-// HandleClose takes a CLOSE for the flow's ID from its peer: what is held is released, and the machine is Closed.
-func (f *Flow) HandleClose(now time.Duration, m *wire.Close, acts *[]Action) {}
-
-// HandleReadRequest tells a flow of the response space that a READ or ATOMIC request was seen going the other way whose answer
-// will use the n PSNs from psn on (Section 4.4, rule 2).
-func (f *Flow) HandleReadRequest(now time.Duration, psn roce.PSN, n int) {}
+// setParams takes parameters, with values out of range replaced by the nearest possible ones.
+func (f *Flow) setParams(p *Params) {
+	f.params = *p
+	f.params.MaxHold = max(p.MaxHold, 0)
+	f.params.HoldBytes = max(p.HoldBytes, minHoldBytes)
+	f.params.MaxOpenBlocks = min(max(p.MaxOpenBlocks, 1), 1<<16-1)
+	f.params.MaxK = min(max(p.MaxK, 1), 255)
+	f.params.MaxM = min(max(p.MaxM, 0), 255)
+	f.params.MaxT = min(max(p.MaxT, minT), 1<<16-1)
+	f.params.Schemes |= 1<<fec.SourceCopy | 1<<fec.Cauchy
+}
 
 // SetParams replaces the parameters of a running flow. Limits that HELLO_ACK announced stay as announced.
-func (f *Flow) SetParams(now time.Duration, p *Params, acts *[]Action) {}
+func (f *Flow) SetParams(now time.Duration, p *Params, acts *[]Action) {
+	f.setParams(p)
+	if f.params.Delivery == Immediate {
+		f.releaseAll(Unprotected, acts)
+	}
+	f.wake()
+}
+
+// begin starts the positions with a PSN.
+func (f *Flow) begin(psn roce.PSN) {
+	p := origin | pos(psn)
+	f.started = true
+	f.top, f.next, f.newest = p, p, p-1
+	f.track()
+}
+
+// track begins to keep what is known about positions, from top on.
+func (f *Flow) track() {
+	f.start, f.trail = f.top, f.top
+	f.ordinary, f.repaired, f.claimed = f.top-1, f.top-1, f.top-1
+	f.swept = (f.top - history).segment()
+	f.cursor = f.swept
+}
+
+// restart forgets all positions and begins anew at a PSN: the queue pair number was used again (Section 4.2, rule 14). The CSF sees
+// the same and ends the flow; until then packets pass in order.
+func (f *Flow) restart(psn roce.PSN, acts *[]Action) {
+	f.stats.Restarts++
+	f.abandon(Unprotected, acts)
+	f.begin(psn)
+}
+
+// abandon lets go of everything: what is held is released, blocks and gaps are given up, all cells go back.
+func (f *Flow) abandon(cause ReleaseCause, acts *[]Action) {
+	if f.started {
+		f.releaseAll(cause, acts)
+	}
+	for len(f.blocks) > 0 {
+		f.giveUpBlock(f.blocks[0])
+	}
+	for len(f.gaps) > 0 {
+		f.giveUpGap(f.gaps[0])
+	}
+	f.told = f.told[:0]
+	for n := f.win.low; n < f.win.high; n++ {
+		s := f.win.segment(n)
+		if s == nil {
+			continue
+		}
+		for p := n * segmentLen; s.inUse > 0 && p < (n+1)*segmentLen; p++ {
+			f.dropCell(s, p)
+		}
+		f.win.free(s)
+	}
+	f.win.low, f.win.high = 0, 0
+	f.burst = false
+	f.wake()
+}
 
 // Close ends the flow: CLOSE with this reason is sent, what is held is released, all memory goes back.
-func (f *Flow) Close(now time.Duration, reason wire.CloseReason, acts *[]Action) {}
+func (f *Flow) Close(now time.Duration, reason wire.CloseReason, acts *[]Action) {
+	if f.state == Closed {
+		return
+	}
+	m := wire.Close{FlowID: f.id, Reason: reason}
+	if b := f.message(16); b != nil {
+		f.send(m.Append(b), acts)
+	}
+	f.end(acts)
+}
 
-// Poll does what is due. The engine calls it when NextDeadline has come; calling it earlier does no harm.
-func (f *Flow) Poll(now time.Duration, acts *[]Action) {}
+// HandleClose takes a CLOSE for the flow's ID from its peer: what is held is released, and the machine is Closed. It is not
+// acknowledged (Section 5.1, rule 11).
+func (f *Flow) HandleClose(now time.Duration, m *wire.Close, acts *[]Action) {
+	if f.state != Closed {
+		f.end(acts)
+	}
+}
 
-// NextDeadline is when Poll must be called next, roce.Never if not at all. It is asked after every other call. It may be
-// earlier than anything really due, never later, and Poll always moves it past its now.
-func (f *Flow) NextDeadline() time.Duration { return roce.Never }
+func (f *Flow) end(acts *[]Action) {
+	f.abandon(Unprotected, acts)
+	f.state = Closed
+	f.configs = f.configs[:0]
+}
 
 // State returns where the flow stands.
 func (f *Flow) State() State { return f.state }
@@ -91,15 +219,26 @@ func (f *Flow) Peer() netip.AddrPort { return f.peer }
 // Descriptor returns the flow that is protected.
 func (f *Flow) Descriptor() wire.FlowDescriptor { return f.hello.Flow }
 
-// HeldCount returns how many packets came with held set, ever: the count to compare with the flow's word.
-func (f *Flow) HeldCount() uint64 { return 0 }
-
-// Idle says that no held packet waits, so that the flow may be handed back to the kernel, which expects next from then on.
-// It is false before the first packet and once the flow is closed.
-func (f *Flow) Idle() (next roce.PSN, ok bool) { return 0, false }
-
-// Inside says that the PSN which Idle returns lies within a message of several packets that has begun to be delivered.
-func (f *Flow) Inside() bool { return false }
-
 // Stats returns the flow's counters and gauges, alive as long as the flow.
-func (f *Flow) Stats() *Stats { return &f.stats }
+func (f *Flow) Stats() *Stats {
+	f.stats.OpenBlocks = len(f.blocks)
+	f.stats.Holding = f.hold.waiting + len(f.hold.again)
+	return &f.stats
+}
+
+func (f *Flow) drop(r DropReason) { f.stats.Drops[r]++ }
+
+// message returns room for a message of at most n octets, empty; nil if the pool has none.
+func (f *Flow) message(n int) []byte {
+	b := f.env.Pool.Buffer(n)
+	if b == nil {
+		f.drop(NoMemory)
+		return nil
+	}
+	return b[:0]
+}
+
+// send appends a message to the actions.
+func (f *Flow) send(msg []byte, acts *[]Action) {
+	*acts = append(*acts, Action{Kind: Send, To: f.peer, From: f.local, TOS: f.model.messageTOS(), Msg: msg})
+}

@@ -45,11 +45,19 @@ type Params struct {
 	Digest bool
 }
 
-// Env is what the flows of one worker share. It is not safe for concurrent use.
+// Env is what the flows of one worker share. It is not safe for concurrent use, and must be made by NewEnv.
 type Env struct {
 	// Pool gives all memory for packets, symbols and messages.
 	Pool *fec.Pool
+
+	scratch  scratch
+	segments *segment // free list
+	blocks   *block   // free list
 }
 
 // NewEnv makes the environment of one worker. It allocates the decoder's scratch memory (about 200 KiB).
-func NewEnv(pool *fec.Pool) *Env { return &Env{Pool: pool} }
+func NewEnv(pool *fec.Pool) *Env {
+	e := &Env{Pool: pool}
+	e.scratch.decoder = fec.NewDecoder()
+	return e
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crf
+
+import (
+	"time"
+
+	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/roce"
+)
+
+// hold is the state of delivery in order (Section 6.1, rule 7). A packet that waits lies in the cell of its position, with the
+// mark held. Flow.next is the position that the receiver expects: all below it has been delivered, passed or given up.
+//
+// Nothing waits without a missing position before it, and every missing position has a time since when it is missing: that
+// plus maxHold is the deadline of all that waits.
+type hold struct {
+	waiting int     // cells with the mark held, restored packets included
+	kernel  int     // packets among them, and among again, that the kernel gave up
+	again   []again // further copies of waiting positions, in order
+}
+
+// again is one more copy of a position whose first copy waits: it leaves right after it.
+type again struct {
+	p    pos
+	cell *fec.Cell
+}
+
+// deliver takes care that an arrived packet reaches the receiver. Its position p ends at end; c is the cell with its copy, nil
+// if none was kept; first says that no copy came before. gaveUp says that the kernel left it to us.
+func (f *Flow) deliver(p, end pos, pkt *roce.Packet, c *fec.Cell, first, gaveUp bool, acts *[]Action) {
+	switch {
+	case !gaveUp:
+		f.passed(p, end, acts)
+	case f.state != Protecting || f.params.Delivery == Immediate:
+		f.injectNow(pkt, c, Unprotected, acts)
+		f.next = max(f.next, end)
+	case p < f.next:
+		f.injectNow(pkt, c, Behind, acts)
+	case p == f.next && first:
+		f.injectNow(pkt, c, InOrderAlready, acts)
+		f.next = end
+		f.flow(Filled, acts)
+	default:
+		f.wait(p, pkt, c, first, acts)
+	}
+}
+
+// passed follows a packet that the kernel program let pass. If that happens while packets wait before or behind it, the program
+// has failed open (ring full, no heartbeat): what waits must go at once.
+func (f *Flow) passed(p, end pos, acts *[]Action) {
+	if p < f.next {
+		return // a retransmission or duplicate: passes in every state
+	}
+	if f.hold.kernel > 0 || p != f.next && f.hold.waiting > 0 {
+		f.releaseAll(FailedOpen, acts)
+	}
+	f.next = max(f.next, end)
+	f.flow(Filled, acts)
+}
+
+// wait puts a packet into the hold buffer. c is the copy that was kept for decoding, if any.
+func (f *Flow) wait(p pos, pkt *roce.Packet, c *fec.Cell, first bool, acts *[]Action) {
+	if c == nil || !first {
+		if c = f.copyToHold(p, pkt, acts); c == nil {
+			f.injectNow(pkt, nil, OutOfMemory, acts)
+			return
+		}
+	}
+	f.hold.kernel++
+	f.wake()
+	if !first {
+		f.addAgain(p, c)
+		return
+	}
+	s := f.win.at(p)
+	if s.cells[p.index()] == nil {
+		s.cells[p.index()] = c
+		s.inUse++
+	}
+	s.set(p, held)
+	s.set(p, fromKernel)
+	f.hold.waiting++
+}
+
+// copyToHold copies a packet that must wait at p. It returns nil if there is no memory for it; then, or if it needs to wait no
+// longer because others gave way, everything before it has been released.
+func (f *Flow) copyToHold(p pos, pkt *roce.Packet, acts *[]Action) *fec.Cell {
+	if f.room(acts) && p >= f.next {
+		if c := f.copyOf(pkt); c != nil {
+			return c
+		}
+	}
+	f.releaseAll(OutOfMemory, acts)
+	return nil
+}
+
+// addAgain inserts a further copy behind those of the same and of lower positions.
+func (f *Flow) addAgain(p pos, c *fec.Cell) {
+	i := len(f.hold.again)
+	for i > 0 && f.hold.again[i-1].p > p {
+		i--
+	}
+	f.hold.again = append(f.hold.again, again{})
+	copy(f.hold.again[i+1:], f.hold.again[i:])
+	f.hold.again[i] = again{p, c}
+}
+
+// flow releases what waits, in order, up to the first position that is still missing.
+func (f *Flow) flow(cause ReleaseCause, acts *[]Action) {
+	for f.next < f.top {
+		s := f.win.at(f.next)
+		switch {
+		case s == nil:
+			f.next = min(f.top, (f.next.segment()+1)*segmentLen)
+			continue
+		case s.has(f.next, held):
+			f.release(s, f.next, cause, acts)
+		case s.has(f.next, missing):
+			return
+		}
+		f.next++
+		f.releaseAgain(cause, acts)
+	}
+}
+
+// releaseAll lets everything go that waits, in order, and passes over the gaps before and in between: from here on the flow
+// passes through until the next gap.
+func (f *Flow) releaseAll(cause ReleaseCause, acts *[]Action) {
+	for f.next < f.top && f.hold.waiting > 0 {
+		s := f.win.at(f.next)
+		if s == nil {
+			f.next = min(f.top, (f.next.segment()+1)*segmentLen)
+			continue
+		}
+		if s.has(f.next, held) {
+			f.release(s, f.next, cause, acts)
+		}
+		f.next++
+		f.releaseAgain(cause, acts)
+	}
+	f.next = f.top
+	f.releaseAgain(cause, acts)
+	f.wake()
+}
+
+// release injects the packet that waits at position p.
+func (f *Flow) release(s *segment, p pos, cause ReleaseCause, acts *[]Action) {
+	c := s.cells[p.index()]
+	inject(c, acts)
+	s.clear(p, held)
+	f.hold.waiting--
+	if s.has(p, fromKernel) {
+		s.clear(p, fromKernel)
+		f.hold.kernel--
+		f.stats.Released[cause]++
+	}
+	if !f.codes(s, p) {
+		f.dropCell(s, p)
+	}
+}
+
+// releaseAgain injects the further copies of positions below next.
+func (f *Flow) releaseAgain(cause ReleaseCause, acts *[]Action) {
+	n := 0
+	for n < len(f.hold.again) && f.hold.again[n].p < f.next {
+		c := f.hold.again[n].cell
+		inject(c, acts)
+		f.put(c)
+		f.hold.kernel--
+		f.stats.Released[cause]++
+		n++
+	}
+	if n > 0 {
+		f.hold.again = append(f.hold.again[:0], f.hold.again[n:]...)
+	}
+}
+
+// injectNow lets a packet go at once that the kernel gave up. Its octets must outlive the call: they are those of the copy kept,
+// else a copy for this purpose, in the worst case one outside the pool: no packet is lost for want of memory.
+func (f *Flow) injectNow(pkt *roce.Packet, c *fec.Cell, cause ReleaseCause, acts *[]Action) {
+	f.stats.Released[cause]++
+	if c != nil {
+		inject(c, acts)
+		return
+	}
+	if c = f.copyOf(pkt); c != nil {
+		inject(c, acts)
+		f.put(c)
+		return
+	}
+	f.stats.Copied++
+	frame := append(append([]byte(nil), pkt.Head()...), pkt.P()...)
+	n := len(pkt.Head())
+	*acts = append(*acts, Action{Kind: Inject, Head: frame[:n:n], Payload: frame[n:]})
+}
+
+// inject appends the packet of a cell to the actions. The cell may be given back in the same call.
+func inject(c *fec.Cell, acts *[]Action) {
+	*acts = append(*acts, Action{Kind: Inject, Head: c.Head(), Payload: c.Payload()})
+}
+
+// holdDeadline is when what waits must go at the latest, roce.Never if nothing waits.
+func (f *Flow) holdDeadline() time.Duration {
+	if f.hold.waiting == 0 {
+		return roce.Never
+	}
+	s := f.win.at(f.next)
+	if s == nil || !s.has(f.next, missing) {
+		return 0 // not reached: nothing waits without a missing position before it
+	}
+	return s.since[f.next.index()] + f.params.MaxHold
+}
+
+// HeldCount returns how many packets came with held set, ever: the count to compare with the flow's word.
+func (f *Flow) HeldCount() uint64 { return f.stats.Held }
+
+// Idle says that no held packet waits, so that the flow may be handed back to the kernel, which expects next from then on.
+// It is false before the first packet and once the flow is closed.
+func (f *Flow) Idle() (next roce.PSN, ok bool) {
+	return f.next.psn(), f.started && f.state != Closed && f.hold.waiting == 0
+}
+
+// Inside says that the PSN which Idle returns lies within a message of several packets that has begun to be delivered.
+func (f *Flow) Inside() bool {
+	if f.next == f.newest+1 {
+		return f.inside(f.newestOp)
+	}
+	s := f.win.at(f.next - 1)
+	return s != nil && s.has(f.next-1, arrived) && f.inside(s.ops[(f.next-1).index()])
+}

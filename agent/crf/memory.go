@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crf
+
+import (
+	"math/bits"
+
+	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/roce"
+)
+
+// cellExtra is what a cell takes beside its symbol: the head, and bookkeeping.
+const cellExtra = fec.MaxHead + 128
+
+// minHoldBytes keeps a flow able to hold a few packets whatever it is configured to.
+const minHoldBytes = 1 << 16
+
+func cellOctets(T int) int64 { return int64(fec.Stride(T) + cellExtra) }
+
+func ones(w uint64) int { return bits.OnesCount64(w) }
+
+// get takes a cell from the pool, nil if the pool is empty. Every cell of the flow comes from here and goes back by put.
+func (f *Flow) get(T int) *fec.Cell {
+	c := f.env.Pool.Get(T)
+	if c != nil {
+		f.cells++
+		f.widest = max(f.widest, T)
+		f.stats.MemoryOctets = f.memory()
+	}
+	return c
+}
+
+func (f *Flow) put(c *fec.Cell) {
+	if c != nil {
+		f.env.Pool.Put(c)
+		f.cells--
+		f.stats.MemoryOctets = f.memory()
+	}
+}
+
+// memory is what the flow's cells take, each counted as large as the largest in use.
+func (f *Flow) memory() int64 { return int64(f.cells) * cellOctets(f.widest) }
+
+// room makes sure that one more cell fits the flow's bound: the oldest block or gap gives way first, then what is held for order
+// (Section 6.1, rules 7 and 8). It returns false if even that is not enough.
+func (f *Flow) room(acts *[]Action) bool {
+	for f.memory()+cellOctets(f.widest) > f.params.HoldBytes {
+		if !f.giveWay(acts) {
+			return false
+		}
+	}
+	return true
+}
+
+// giveWay gives up the oldest block or gap; without any, it releases what is held. It returns false if there was nothing.
+func (f *Flow) giveWay(acts *[]Action) bool {
+	switch {
+	case len(f.blocks) > 0 && (len(f.gaps) == 0 || f.blocks[0].first < f.gaps[0].first):
+		f.stats.GaveWay++
+		f.giveUpBlock(f.blocks[0])
+	case len(f.gaps) > 0:
+		f.stats.GaveWay++
+		f.giveUpGap(f.gaps[0])
+	case f.hold.waiting > 0:
+		f.releaseAll(OutOfMemory, acts)
+		return true
+	default:
+		return false
+	}
+	f.flow(GaveUp, acts)
+	return true
+}
+
+// copyOf copies a packet to a cell of its own, nil if the pool is empty.
+func (f *Flow) copyOf(pkt *roce.Packet) *fec.Cell {
+	T := max(len(pkt.P())+2, f.widest)
+	c := f.get(T)
+	if c == nil {
+		return nil
+	}
+	if c.Set(pkt.Head(), pkt.P(), T) != nil {
+		f.put(c)
+		return nil
+	}
+	return c
+}
+
+// codes says that the copy of position p may still be used for decoding.
+func (f *Flow) codes(s *segment, p pos) bool {
+	return s.has(p, stored) && !s.has(p, settled) && (f.digest || !s.has(p, late))
+}
+
+// dropCell gives the cell of position p back. It must not be held.
+func (f *Flow) dropCell(s *segment, p pos) {
+	i := p.index()
+	if s.cells[i] != nil {
+		f.put(s.cells[i])
+		s.cells[i] = nil
+		s.inUse--
+	}
+	s.clear(p, stored)
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crf
+
+import (
+	"time"
+
+	"crem.dev/crem/agent/wire"
+)
+
+// report is the LOSS_REPORT of the current interval (Section 8.1). A position counts as expected once: when its packet arrives in
+// time, and then as received too; or when it is found lost, which is when it is restored, asked for, given up, or comes late. So
+// expected less received is what was lost, and nothing that is merely on its way counts.
+type report struct {
+	active bool          // there was something to report since the last one
+	since  time.Duration // start of the interval
+	due    time.Duration
+
+	expected   int64 // may be negative for a moment: what was counted too much is taken off the next interval
+	received   int64
+	restored   uint32
+	incomplete uint32
+	marked     uint32
+	repairs    uint32
+	repairsCE  uint32
+}
+
+// lossWeight is the weight of an interval of at least fullInterval packets in the moving average of the loss rate.
+const (
+	lossWeight   = 1.0 / 8
+	fullInterval = 1000
+)
+
+// reporting returns the report of the current interval. The first thing to report after a pause begins one; its report leaves
+// before one SRTT is over.
+func (f *Flow) reporting(now time.Duration) *report {
+	r := &f.report
+	if !r.active {
+		r.active = true
+		r.since = now
+		r.due = now + f.rtt.smooth - f.rtt.smooth/8
+		f.wake()
+	}
+	return r
+}
+
+// countLost counts a position as expected and not received, once.
+func (f *Flow) countLost(now time.Duration, s *segment, p pos) {
+	if s.has(p, lost) {
+		return
+	}
+	s.set(p, lost)
+	f.reporting(now).expected++
+	f.stats.Lost++
+}
+
+// uncountLost takes that back: the position is absent.
+func (f *Flow) uncountLost(s *segment, p pos) {
+	if s.has(p, lost) {
+		s.clear(p, lost)
+		f.report.expected--
+		f.stats.Lost--
+	}
+}
+
+// sendReport sends the LOSS_REPORT that is due, unless the flow has no configuration yet, when nobody could use it.
+func (f *Flow) sendReport(now time.Duration, acts *[]Action) {
+	r := &f.report
+	if !r.active || now < r.due {
+		return
+	}
+	if f.state != Protecting || now == r.since {
+		r.active = false
+		return
+	}
+	f.learnLoss(r.expected, r.received)
+	const size = 40
+	if b := f.message(size); b != nil {
+		m := wire.LossReport{
+			FlowID: f.id, Interval: uint32(min((now - r.since).Microseconds(), 1<<32-1)),
+			Expected: uint32(max(r.expected, 0)), Received: uint32(max(min(r.received, r.expected), 0)), Restored: r.restored,
+			Incomplete: r.incomplete, CEMarked: r.marked, RepairsReceived: r.repairs, RepairsCEMarked: r.repairsCE,
+		}
+		f.send(m.Append(b), acts)
+		f.stats.LossReports++
+	}
+	over := min(r.expected-max(min(r.received, r.expected), 0), 0)
+	*r = report{expected: over}
+}
+
+// learnLoss takes an interval into the moving average by which delta is chosen (Section 7.1, rule 1).
+func (f *Flow) learnLoss(expected, received int64) {
+	if expected <= 0 {
+		return
+	}
+	weight := lossWeight * min(1, float64(expected)/fullInterval)
+	rate := float64(max(expected-received, 0)) / float64(expected)
+	f.stats.LossRate += weight * (rate - f.stats.LossRate)
+}
