@@ -27,7 +27,7 @@ type Config struct {
 	Name   string
 	Image  Image
 	Dir    string            // for console log and command socket; must exist, is the caller's
-	TAP    *os.File          // an open TAP device (IFF_TAP, IFF_NO_PI, IFF_VNET_HDR unset); the guest's eth0. Stays the caller's
+	TAP    *os.File          // an open TAP device without packet information and virtio headers: the guest's eth0. Stays the caller's
 	Env    map[string]string // handed to the guest's init, without the G_ prefix
 	Memory int               // MiB
 }

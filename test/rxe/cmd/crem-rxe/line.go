@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"time"
+
+	"crem.dev/crem/test/lab/bridge"
+	"crem.dev/crem/test/lab/wan"
+	"crem.dev/crem/test/rxe/topology"
+)
+
+// line is the long way between the gateways: the lab's WAN emulator in this process.
+type line struct {
+	bridge  *bridge.Bridge
+	stop    chan struct{}
+	stopped chan struct{}
+}
+
+func openLine() (l *line, err error) {
+	l = &line{stop: make(chan struct{}), stopped: make(chan struct{})}
+	err = topology.In(topology.Line, func() (err error) {
+		l.bridge, err = bridge.Open(bridge.Options{Interfaces: [2]string{topology.EndA, topology.EndB}})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		l.bridge.Run(l.stop)
+		close(l.stopped)
+	}()
+	return l, nil
+}
+
+// set gives both directions the case's loss, of RoCEv2 and CREM packets alike, and half the round trip.
+func (l *line) set(loss float64) error {
+	s := wan.Settings{Delay: wan.Duration(rtt / 2), Loss: loss, ProtectedOnly: true, CREMPort: cremPort}
+	var err error
+	l.do(func() {
+		for i := range 2 {
+			s.Seed = uint64(i + 1)
+			err = errors.Join(err, l.bridge.Line(i).Configure(s))
+		}
+	})
+	return err
+}
+
+func (l *line) counters() (c [2]wan.Counters, hostDropped uint64) {
+	l.do(func() {
+		for i, s := range l.bridge.Stats() {
+			c[i] = s.Counters
+			hostDropped += s.RingDropped + s.SendDropped + s.Unfinished
+		}
+	})
+	return c, hostDropped
+}
+
+func (l *line) do(f func()) { l.bridge.Do(l.stopped, f) }
+
+func (l *line) close() {
+	close(l.stop)
+	select {
+	case <-l.stopped:
+	case <-time.After(5 * time.Second):
+	}
+}

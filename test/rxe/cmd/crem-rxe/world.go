@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"crem.dev/crem/test/rxe/audit"
+	"crem.dev/crem/test/rxe/topology"
+	"crem.dev/crem/test/rxe/vm"
+	"crem.dev/crem/test/rxe/watch"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lanMTU = 4200
+	// wanMTU: a REPAIR is longer than the longest source packet. At RoCE MTU 4096, IPv6: 40 + 8 + 20 + 4 + 4 + 8 + (4132 + 2) = 4218.
+	wanMTU      = 4400
+	cremPort    = 52000
+	guestMemory = 192 // MiB
+	bootLimit   = 90 * time.Second
+)
+
+// world is everything that runs: two guests, two gateways, the line, and, for the protected cases, two agents.
+type world struct {
+	opt            *options
+	dir            string // sockets, logs, agents' files; removed at the end
+	lock           *os.File
+	net            *topology.Topology
+	line           *line
+	guestA, guestB *vm.Guest
+	agents         []*agent
+	mtu            int
+}
+
+func newWorld(ctx context.Context, o *options) (w *world, err error) {
+	w = &world{opt: o}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if w.lock, err = exclusive(filepath.Join(o.image, "run.lock")); err != nil {
+		return w, err
+	}
+	if w.dir, err = os.MkdirTemp("", "crem-rxe-"); err != nil {
+		return w, err
+	}
+	if w.net, err = topology.Up(lanMTU, wanMTU); err != nil {
+		return w, err
+	}
+	if w.line, err = openLine(); err != nil {
+		return w, err
+	}
+	return w, w.boot(ctx)
+}
+
+// exclusive makes sure that only one run uses the namespaces.
+func exclusive(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("another run holds %s", name)
+	}
+	return f, nil
+}
+
+func (w *world) boot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+	defer cancel()
+	image := vm.Image{Kernel: filepath.Join(w.opt.image, "vmlinuz"), Initrd: filepath.Join(w.opt.image, "initrd.gz")}
+	var group sync.WaitGroup
+	var errs [2]error
+	for i, g := range []struct {
+		name  string
+		site  *topology.Site
+		guest **vm.Guest
+	}{{"A", &w.net.A, &w.guestA}, {"B", &w.net.B, &w.guestB}} {
+		group.Go(func() {
+			*g.guest, errs[i] = vm.Start(ctx, vm.Config{Name: g.name, Image: image, Dir: w.dir, TAP: g.site.TAP, Memory: guestMemory, Env: map[string]string{
+				"IP4": g.site.Guest4.String(), "GW4": g.site.Router4.String(),
+				"IP6": g.site.Guest6.String(), "GW6": g.site.Router6.String(), "MTU": fmt.Sprint(lanMTU)}})
+		})
+	}
+	group.Wait()
+	w.mtu = lanMTU
+	return errors.Join(errs[:]...)
+}
+
+// close ends everything, in whatever state it is.
+func (w *world) close() {
+	for _, a := range w.agents {
+		a.stop()
+	}
+	for _, g := range []*vm.Guest{w.guestA, w.guestB} {
+		if g != nil {
+			g.Stop()
+		}
+	}
+	if w.line != nil {
+		w.line.close()
+	}
+	if w.net != nil {
+		w.net.Close()
+	}
+	if w.dir != "" {
+		_ = os.RemoveAll(w.dir)
+	}
+	if w.lock != nil {
+		_ = w.lock.Close()
+	}
+}
+
+func (w *world) log(who, what string) {
+	if w.opt.verbose {
+		fmt.Printf("%s> %s\n", who, strings.ReplaceAll(strings.TrimSpace(what), "\n", "\n"+who+"> "))
+	}
+}
+
+// watchers audit both guests' interfaces.
+type watchers struct {
+	mu    sync.Mutex
+	audit *audit.Audit
+	open  []*watch.Watcher
+}
+
+func (w *world) watch(mtu int) (*watchers, error) {
+	ws := &watchers{audit: audit.New(mtu)}
+	for _, ns := range []string{topology.GatewayA, topology.GatewayB} {
+		err := topology.In(ns, func() error {
+			one, err := watch.Open(topology.Access, ws.frame)
+			if err == nil {
+				ws.open = append(ws.open, one)
+			}
+			return err
+		})
+		if err != nil {
+			_, _ = ws.close()
+			return nil, err
+		}
+	}
+	return ws, nil
+}
+
+func (ws *watchers) frame(f []byte, out bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if out {
+		ws.audit.Delivered(f)
+	} else {
+		ws.audit.Sent(f)
+	}
+}
+
+func (ws *watchers) close() (missed uint64, err error) {
+	for _, w := range ws.open {
+		w.Settle(4 * rtt)
+	}
+	for _, w := range ws.open {
+		n, cerr := w.Close()
+		missed += n
+		err = errors.Join(err, cerr)
+	}
+	return missed, err
+}
+
+// run executes one case. An error is the test's own; a failed transfer is in the result.
+func (w *world) run(ctx context.Context, c testCase) (result, error) {
+	r := result{Test: c.Test, IP: c.IP, MTU: c.MTU, Loss: c.Loss, Protected: c.Protected, RTT: float64(rtt.Milliseconds()), Needed: uint64(c.packets())}
+	if w.mtu != c.guestMTU() {
+		if err := w.setMTU(ctx, c.guestMTU()); err != nil {
+			return r, err
+		}
+		w.mtu = c.guestMTU()
+	}
+	if err := w.line.set(c.Loss); err != nil {
+		return r, err
+	}
+	before, err := w.snapshot(ctx)
+	if err != nil {
+		return r, err
+	}
+	ws, err := w.watch(c.MTU)
+	if err != nil {
+		return r, err
+	}
+	took, failed, err := w.transfer(ctx, c)
+	missed, cerr := ws.close()
+	if err = errors.Join(err, cerr); err != nil {
+		return r, err
+	}
+	after, err := w.snapshot(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Seconds, r.Missed, r.Audit = took.Seconds(), missed, ws.audit.Report()
+	r.fill(before, after)
+	w.score(&r, c, failed)
+	return r, nil
+}
+
+// score fills in what the case makes of the counts.
+func (w *world) score(r *result, c testCase, failed string) {
+	from := w.net.A
+	if c.responder() {
+		from = w.net.B
+	}
+	sender := from.Guest4.Addr()
+	if c.IP == 6 {
+		sender = from.Guest6.Addr()
+	}
+	r.Sent = r.Audit.Data[sender.String()]
+	if c.Test == "rping" { // small messages of its own besides the data: what was needed is what was sent a first time
+		r.Needed = r.Audit.Distinct[sender.String()]
+	}
+	if r.Needed > 0 {
+		r.SentOverNeeded = float64(r.Sent) / float64(r.Needed)
+	}
+	r.Retransmitted, r.Naks, r.Gaps, r.Corrupt = r.Audit.Retransmitted, r.Audit.Naks, r.Audit.Gaps, r.Audit.Corrupt()
+	if failed != "" {
+		r.Errors, r.Why = 1, failed
+		if strings.Contains(failed, "data mismatch") {
+			r.Corrupt++
+		}
+	}
+}
