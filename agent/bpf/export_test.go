@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// skb is struct __sk_buff up to what a test run may set.
+type skb struct {
+	Len, PktType, Mark, QueueMapping, Protocol, VLANPresent, VLANTCI, VLANProto, Priority uint32
+	IngressIfindex, Ifindex, TCIndex                                                      uint32
+	CB                                                                                    [5]uint32
+	Hash, TCClassid, Data, DataEnd, NAPIID, Family, RemoteIP4, LocalIP4                   uint32
+	RemoteIP6, LocalIP6                                                                   [4]uint32
+	RemotePort, LocalPort, DataMeta                                                       uint32
+	FlowKeys, Timestamp                                                                   uint64
+	WireLen, GSOSegs                                                                      uint32
+	SK                                                                                    uint64
+	GSOSize, TimestampType                                                                uint32
+	HWTimestamp                                                                           uint64
+}
+
+// Run gives a frame to a program without any interface. It returns the program's verdict and the frame's mark after it.
+func (o *Objects) Run(t testing.TB, direction Direction, frame []byte, mark uint32, segment int) (verdict int32, markAfter uint32) {
+	t.Helper()
+	program := o.kernel.CremIngress
+	if direction == Egress {
+		program = o.kernel.CremEgress
+	}
+	in, out := skb{Mark: mark, GSOSize: uint32(segment)}, skb{}
+	options := ebpf.RunOptions{Data: frame, Context: &in, ContextOut: &out, Repeat: 1}
+	ret, err := program.Run(&options)
+	if err != nil {
+		t.Fatalf("run program on %d octets: %v", len(frame), err)
+	}
+	return int32(ret), out.Mark
+}
