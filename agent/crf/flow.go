@@ -103,6 +103,7 @@ func New(now time.Duration, flowID uint32, h *wire.Hello, from netip.AddrPort, l
 		f.space = roce.Response
 	}
 	f.setParams(p)
+	f.win.env = env
 	f.limits = limitsOf(h, &f.params)
 	f.digest = f.params.Digest && h.Extensions&wire.ExtDigest != 0
 	f.stats.SRTT = f.rtt.smooth
