@@ -92,6 +92,19 @@ func (l *Linux) SetDomains(domains []bpf.Domain, local []netip.Addr) error {
 	return l.objects.SetDomains(domains, local)
 }
 
+// Counters implements Backend.
+func (l *Linux) Counters() (map[string]uint64, error) {
+	stats, err := l.objects.Stats()
+	if err != nil {
+		return nil, err
+	}
+	m := make(map[string]uint64, len(stats))
+	for i, n := range stats {
+		m[bpf.Reason(i).String()] = n
+	}
+	return m, nil
+}
+
 // FindUplinks implements Backend.
 func (l *Linux) FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error) {
 	return uplink.Find(uplink.Config{Names: names, Remote: remote})

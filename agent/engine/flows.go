@@ -76,7 +76,7 @@ type recvFlow struct {
 	machine *crf.Flow
 	id      uint32
 	nonce   uint64
-	past    nonces // an old HELLO that comes again must not end the flow
+	past    nonces         // an old HELLO that comes again must not end the flow
 	peer    netip.AddrPort // where HELLO came from
 	local   netip.Addr     // from which we answer; not the node's own when HELLO was taken on the path
 	domain  string
@@ -85,7 +85,8 @@ type recvFlow struct {
 	index   int // in the kernel's table
 	mtu     int
 	mode    packet.Mode
-	ifindex int // the uplink by which it arrives
+	digest  bool // negotiated
+	ifindex int  // the uplink by which it arrives
 	last    time.Duration
 	sure    sureRanges
 	holding bool // in the worker's list of flows to hand back
@@ -153,7 +154,7 @@ func (s *sureRanges) add(psn roce.PSN, n int) bool {
 func (s *sureRanges) passed(psn roce.PSN) bool {
 	changed := false
 	for s.from != s.to && psn.Sub(s.to.Add(-1)) >= 0 {
-		s.from, s.to = s.to, s.to
+		s.from = s.to
 		if s.n > 0 {
 			s.from, s.to = s.waiting[0].from, s.waiting[0].to
 			copy(s.waiting[:], s.waiting[1:s.n])

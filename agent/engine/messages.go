@@ -298,4 +298,3 @@ func (w *worker) send(port uint16, to netip.AddrPort, from netip.Addr, tos uint8
 	}
 	w.drops[dropNoSocket]++
 }
-

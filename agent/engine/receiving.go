@@ -229,6 +229,7 @@ func (w *worker) accept(d *Domain, p *Profile, key roce.FlowKey, m *packet.Messa
 	r := &recvFlow{
 		w: w, key: key, id: w.newFlowID(), nonce: h.Nonce, peer: m.From, domain: d.Name, profile: p.Name, port: d.Port,
 		index: index, mtu: mtu, mode: mode, ifindex: m.Ifindex, last: w.now, past: past,
+		digest: p.CRF.Digest && h.Extensions&wire.ExtDigest != 0,
 	}
 	r.past.add(h.Nonce)
 	if !w.snap.local[m.To] {
@@ -268,6 +269,7 @@ func (w *worker) endRecv(r *recvFlow, reason wire.CloseReason) {
 // forgetRecv gives the flow back to the kernel and forgets it, without a word to the peer.
 func (w *worker) forgetRecv(r *recvFlow) {
 	w.releaseHeld(r)
+	w.ended.add(r.describe(), "crf_")
 	w.e.dropFromKernel(r)
 	w.timers.set(&r.timed, roce.Never)
 	delete(w.receiving, r.id)

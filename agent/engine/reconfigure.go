@@ -37,6 +37,7 @@ func (w *worker) unprotect(s *sendFlow, why verdict) {
 	if s.machine != nil {
 		s.machine.Close(w.now, wire.CloseAdministrative, &w.csfActs)
 		w.finishSend(s)
+		w.ended.add(s.describe(), "csf_")
 		w.timers.set(&s.timed, roce.Never)
 		delete(w.byNonce, s.machine.Nonce())
 		s.machine = nil

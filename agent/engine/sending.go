@@ -198,6 +198,7 @@ func (w *worker) acked(pkt *roce.Packet, psn roce.PSN) {
 
 // forgetSend takes the flow out of every table.
 func (w *worker) forgetSend(s *sendFlow) {
+	w.ended.add(s.describe(), "csf_")
 	s.gone = true
 	delete(w.sending, s.key)
 	w.timers.set(&s.timed, roce.Never)

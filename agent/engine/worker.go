@@ -63,6 +63,7 @@ type worker struct {
 	counters [numCounters]uint64
 	drops    [numDrops]uint64
 	batches  uint64
+	ended    ended
 
 	// Read by other goroutines.
 	seenSnap atomic.Uint64

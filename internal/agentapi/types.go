@@ -19,6 +19,25 @@ type Status struct {
 	Drops             map[string]uint64 `json:"drops"`    // every drop or refusal, by reason
 	Memory            Memory            `json:"memory"`
 	Flows             FlowCount         `json:"flows"`
+	// MTUTooSmall is about flows that are not protected because a REPAIR of their packets does not fit the uplink.
+	MTUTooSmall MTUTooSmall `json:"mtuTooSmall"`
+	// ConfigStale says in sentences why the newest configuration was refused; the last good one is in force. Empty: the newest one is.
+	ConfigStale string    `json:"configStale,omitempty"`
+	Problems    []Problem `json:"problems,omitempty"` // objects that are not, or not wholly, in force here
+}
+
+// MTUTooSmall counts flows whose repairs do not fit, with the numbers of the one that needs most; octets of IP packet.
+type MTUTooSmall struct {
+	Flows int `json:"flows"`
+	Need  int `json:"need"`
+	Have  int `json:"have"`
+}
+
+// Problem is what keeps one object from doing all that it says on this node.
+type Problem struct {
+	Object  string `json:"object"`  // kind and name
+	Reason  string `json:"reason"`  // one of the documented reasons
+	Message string `json:"message"` // what is wrong and what to do
 }
 
 // Uplink is one interface that leads to other sites.
@@ -50,11 +69,11 @@ type Worker struct {
 	LastBeatAge float64 `json:"lastBeatAgeSeconds"`
 }
 
-// Memory is what the packet path holds, in octets.
+// Memory is what the packet path holds.
 type Memory struct {
-	InUse int64 `json:"inUse"`
-	Limit int64 `json:"limit"`
-	Held  int64 `json:"held"`
+	InUse int64 `json:"inUse"` // octets
+	Limit int64 `json:"limit"` // octets
+	Held  int64 `json:"held"`  // packets that wait for order
 }
 
 // FlowCount counts flows by role and state.
@@ -97,4 +116,18 @@ type Flow struct {
 	Held          uint64            `json:"held"`
 	Counters      map[string]uint64 `json:"counters"` // all counters of the machine, by name
 	Drops         map[string]uint64 `json:"drops"`
+}
+
+// Paths of the local socket. A flow's path is PathFlows, a slash and its ID.
+const (
+	PathStatus = "/v1/status"
+	PathFlows  = "/v1/flows"
+)
+
+// DefaultSocket is where an agent listens unless it is told otherwise.
+const DefaultSocket = "/run/crem/agent.sock"
+
+// Error is the answer to a request that failed.
+type Error struct {
+	Message string `json:"message"` // what is wrong and what to do
 }

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"crem.dev/crem/agent/crf"
+	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/wire"
+	"crem.dev/crem/internal/agentapi"
+)
+
+// askTimeout bounds how long a status call waits for a worker that hangs.
+const askTimeout = time.Second
+
+// report is what one worker says about itself.
+type report struct {
+	status   agentapi.Worker
+	flows    []agentapi.Flow
+	counts   agentapi.FlowCount
+	held     int64
+	counters map[string]uint64
+	drops    map[string]uint64
+}
+
+// ask runs f on every worker's own goroutine, between batches, and waits. It reports which workers answered in time.
+func (e *Engine) ask(f func(w *worker)) []bool {
+	done := make([]chan struct{}, len(e.workers))
+	answered := make([]bool, len(e.workers))
+	for i, w := range e.workers {
+		done[i] = make(chan struct{})
+		call := func() { f(w); close(done[i]) }
+		select {
+		case w.calls <- call:
+		default:
+			done[i] = nil // its queue is full: it hangs
+		}
+	}
+	limit := time.After(askTimeout)
+	for i := range done {
+		if done[i] == nil {
+			continue
+		}
+		select {
+		case <-done[i]:
+			answered[i] = true
+		case <-limit:
+			return answered
+		}
+	}
+	return answered
+}
+
+// Status tells how the data path is. withFlows adds every flow to the second result.
+func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
+	e.mu.Lock()
+	snap, results, loaded, generation := e.snap.Load(), slices.Clone(e.results), e.loaded, int64(0)
+	if e.cfg != nil {
+		generation = e.cfg.Generation
+	}
+	e.mu.Unlock()
+	s := agentapi.Status{
+		Version: e.opts.Version, Node: e.opts.Node, Generation: generation,
+		Counters: map[string]uint64{}, Drops: map[string]uint64{}, Memory: agentapi.Memory{Limit: e.opts.Memory},
+	}
+	if !loaded || snap == nil {
+		return s, nil
+	}
+	e.describe(&s, snap, results)
+	reports := make([]*report, len(e.workers))
+	answered := e.ask(func(w *worker) { reports[w.id] = w.report(withFlows) })
+	var flows []agentapi.Flow
+	s.AppliedGeneration = generation
+	for i, w := range e.workers {
+		if !answered[i] {
+			s.Workers = append(s.Workers, agentapi.Worker{ID: i, LastBeatAge: w.beatAge().Seconds()})
+			s.AppliedGeneration = 0
+			continue
+		}
+		if w.seenSnap.Load() < snap.number {
+			s.AppliedGeneration = 0
+		}
+		r := reports[i]
+		s.Workers = append(s.Workers, r.status)
+		s.Memory.InUse += r.status.PoolInUse
+		s.Memory.Held += r.held
+		s.Flows.Sending += r.counts.Sending
+		s.Flows.Protected += r.counts.Protected
+		s.Flows.Receiving += r.counts.Receiving
+		merge(s.Counters, r.counters)
+		merge(s.Drops, r.drops)
+		flows = append(flows, r.flows...)
+	}
+	if kernel, err := e.backend.Counters(); err == nil {
+		for name, n := range kernel {
+			s.Counters["kernel_"+name] = n
+		}
+	}
+	slices.SortFunc(flows, func(a, b agentapi.Flow) int { return strings.Compare(a.ID, b.ID) })
+	return s, flows
+}
+
+// Healthy names what is wrong with the data path: nothing when packets pass and flows are protected.
+func (e *Engine) Healthy() []string {
+	e.mu.Lock()
+	loaded, snap, results := e.loaded, e.snap.Load(), slices.Clone(e.results)
+	e.mu.Unlock()
+	if !loaded || snap == nil {
+		return []string{"no configuration applied"}
+	}
+	var bad []string
+	for _, r := range results {
+		if r.Problem != "" {
+			bad = append(bad, strings.TrimSpace(r.Domain+" "+r.Uplink)+": "+r.Problem)
+		}
+	}
+	if len(snap.cfg.Domains) > 0 && len(snap.uplinks) == 0 {
+		bad = append(bad, "no uplink attached")
+	}
+	for i, w := range e.workers {
+		if age := w.beatAge(); age > askTimeout {
+			bad = append(bad, fmt.Sprintf("worker %d: no heartbeat for %v", i, age.Round(time.Millisecond)))
+		}
+	}
+	return bad
+}
+
+func (w *worker) beatAge() time.Duration { return packet.Now() - time.Duration(w.beatAt.Load()) }
+
+// describe fills what the control side knows.
+func (e *Engine) describe(s *agentapi.Status, snap *snapshot, results []ItemResult) {
+	problem := func(domain, uplink string) string {
+		for _, r := range results {
+			if r.Domain == domain && r.Uplink == uplink && r.Problem != "" {
+				return r.Problem
+			}
+		}
+		return ""
+	}
+	for i := range snap.cfg.Domains {
+		d := &snap.cfg.Domains[i]
+		p := problem(d.Name, "")
+		if d.RequireIPsec && p == "" {
+			p = "ipsec mode Required, but no XFRM policy was verified: no flow is protected, no HELLO sent or answered"
+		}
+		s.Domains = append(s.Domains, agentapi.Domain{Name: d.Name, Port: d.Port, Site: d.Site, Applied: p == "", Problem: p})
+	}
+	for _, u := range snap.uplinks {
+		s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: u.name, Index: u.index, MTU: u.mtu, Why: u.why, Attached: true})
+	}
+	for _, r := range results {
+		if r.Uplink != "" && r.Problem != "" {
+			s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: r.Uplink, Problem: r.Problem})
+		}
+	}
+}
+
+// report runs on the worker's goroutine.
+func (w *worker) report(withFlows bool) *report {
+	r := &report{
+		status: agentapi.Worker{
+			ID: w.id, Batches: w.batches, Flows: len(w.sending) + len(w.receiving),
+			PoolInUse: w.pool.InUse(), PoolLimit: w.pool.Limit(), LastBeatAge: w.beatAge().Seconds(),
+		},
+		counters: map[string]uint64{}, drops: map[string]uint64{},
+	}
+	for i, n := range w.counters {
+		r.counters[counterNames[i]] = n
+	}
+	for i, n := range w.drops {
+		if n > 0 {
+			r.drops[dropNames[i]] = n
+		}
+	}
+	w.reportIO(r)
+	merge(r.counters, w.ended.counters)
+	merge(r.drops, w.ended.drops)
+	for _, s := range w.sending {
+		r.counts.Sending++
+		f := s.describe()
+		if s.machine != nil && s.machine.State() == csf.Protecting {
+			r.counts.Protected++
+		}
+		r.add(f, "csf_", withFlows)
+	}
+	for _, x := range w.receiving {
+		r.counts.Receiving++
+		f := x.describe()
+		r.held += int64(x.machine.Stats().Holding)
+		r.add(f, "crf_", withFlows)
+	}
+	return r
+}
+
+func (r *report) add(f agentapi.Flow, prefix string, withFlows bool) {
+	for name, n := range f.Counters {
+		r.counters[prefix+name] += n
+	}
+	for name, n := range f.Drops {
+		r.drops[prefix+name] += n
+	}
+	if withFlows {
+		r.flows = append(r.flows, f)
+	}
+}
+
+// reportIO adds what taps, sockets and the injector count.
+func (w *worker) reportIO(r *report) {
+	for _, u := range w.snap.uplinks {
+		t := u.taps[w.id].Stats()
+		r.counters["tap_frames"] += t.Frames
+		r.drops["tap_full"] += t.Dropped
+		r.drops["tap_cut"] += t.Bad
+	}
+	for _, p := range w.snap.ports {
+		x := p.sockets[w.id].Stats()
+		r.counters["socket_received"] += x.Received
+		r.counters["socket_sent"] += x.Sent
+		r.counters["socket_segmented"] += x.Segmented
+		r.drops["socket_too_big"] += x.TooBig
+		r.drops["socket_failed"] += x.Failed
+		r.drops["socket_truncated"] += x.Truncated
+	}
+	i := w.inj.Stats()
+	r.counters["injected"] += i.Sent
+	r.counters["inject_retries"] += i.Retries
+	r.drops["inject_failed"] += i.Dropped
+	r.counters["ring_missed"] += w.ring.Missed()
+}
+
+// ended keeps the totals of flows that are gone, so that counters never go back.
+type ended struct{ counters, drops map[string]uint64 }
+
+func (t *ended) add(f agentapi.Flow, prefix string) {
+	if t.counters == nil {
+		t.counters, t.drops = map[string]uint64{}, map[string]uint64{}
+	}
+	for name, n := range f.Counters {
+		t.counters[prefix+name] += n
+	}
+	for name, n := range f.Drops {
+		t.drops[prefix+name] += n
+	}
+}
+
+func merge(into, from map[string]uint64) {
+	for name, n := range from {
+		into[name] += n
+	}
+}
+
+func flowName(role string, k roce.FlowKey) string {
+	return fmt.Sprintf("%s/%s/%s/%d/%s", role, k.Src, k.Dst, uint32(k.QPN), k.Space)
+}
+
+// describe shows a leaving flow as the local socket does.
+func (f *sendFlow) describe() agentapi.Flow {
+	a := agentapi.Flow{
+		ID: flowName("csf", f.key), Role: "csf", Domain: f.domain, Source: f.key.Src.String(), Destination: f.key.Dst.String(),
+		QPN: uint32(f.key.QPN), Space: f.key.Space.String(), Worker: f.w.id, State: "Unprotected", Why: f.verdict.why,
+	}
+	if f.machine == nil {
+		a.SourcePackets = f.packets
+		return a
+	}
+	a.Profile = f.verdict.profile.Name
+	a.FlowID, a.Peer, a.State = f.machine.ID(), f.machine.Peer().String(), f.machine.State().String()
+	if a.FlowID == 0 {
+		a.Peer = ""
+	}
+	f.fillCSF(&a)
+	return a
+}
+
+// describe shows an arriving flow as the local socket does.
+func (f *recvFlow) describe() agentapi.Flow {
+	a := agentapi.Flow{
+		ID: flowName("crf", f.key), Role: "crf", Domain: f.domain, Profile: f.profile, Source: f.key.Src.String(), Destination: f.key.Dst.String(),
+		QPN: uint32(f.key.QPN), Space: f.key.Space.String(), FlowID: f.id, Peer: f.peer.String(), State: f.machine.State().String(), Worker: f.w.id,
+	}
+	f.fillCRF(&a)
+	return a
+}
+
+// fields turns a machine's Stats into counters by name: every uint64 is one, every array of uint64 is one per element, named by label.
+func fields(stats any, label func(field string, i int) string) (counters map[string]uint64) {
+	counters = make(map[string]uint64)
+	v := reflect.Indirect(reflect.ValueOf(stats))
+	for i := range v.NumField() {
+		name, field := snake(v.Type().Field(i).Name), v.Field(i)
+		switch field.Kind() {
+		case reflect.Uint64:
+			counters[name] = field.Uint()
+		case reflect.Array:
+			for j := range field.Len() {
+				if field.Index(j).Kind() == reflect.Uint64 {
+					counters[name+"_"+label(v.Type().Field(i).Name, j)] = field.Index(j).Uint()
+				}
+			}
+		}
+	}
+	return counters
+}
+
+// snake turns a Go name into a metric's: SourceOctets, source_octets; RepairsCE, repairs_ce.
+func snake(name string) string {
+	var b strings.Builder
+	for i, c := range name {
+		upper := c >= 'A' && c <= 'Z'
+		if upper && i > 0 {
+			prev := name[i-1]
+			nextLower := i+1 < len(name) && name[i+1] >= 'a' && name[i+1] <= 'z'
+			if prev >= 'a' && prev <= 'z' || prev >= 'A' && prev <= 'Z' && nextLower {
+				b.WriteByte('_')
+			}
+		}
+		if upper {
+			c += 'a' - 'A'
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// fillCSF adds what the sender machine says.
+func (f *sendFlow) fillCSF(a *agentapi.Flow) {
+	s := f.machine.Stats()
+	a.Why = f.machine.Explain().String()
+	a.K, a.M, a.T, a.Scheme, a.Loss, a.SRTT, a.Digest = s.K, s.M, s.T, s.Scheme.String(), s.Loss, s.SRTT.Seconds(), s.Digest
+	a.Breaker = "closed"
+	if s.BreakerOpen {
+		a.Breaker = "open"
+	}
+	a.SourcePackets, a.SourceOctets = s.SourcePackets, s.SourceOctets
+	a.RepairPackets, a.RepairOctets = s.Ordinary+s.Coded+s.Copies, s.RepairOctets
+	a.Restored = s.Restored
+	a.Counters = map[string]uint64{}
+	s.Each(func(name string, n uint64) { a.Counters[name] = n })
+	a.Drops = map[string]uint64{}
+	for i, n := range s.Drops {
+		if n > 0 {
+			a.Drops[csf.DropReason(i).String()] = n
+		}
+	}
+}
+
+// fillCRF adds what the receiver machine says.
+func (f *recvFlow) fillCRF(a *agentapi.Flow) {
+	s := f.machine.Stats()
+	a.K, a.M, a.T, a.Loss, a.SRTT, a.Digest = s.K, s.M, s.T, s.LossRate, s.SRTT.Seconds(), f.digest
+	a.SourcePackets, a.SourceOctets, a.RepairPackets = s.Sources, s.SourceOctets, s.Repairs
+	a.Restored, a.Held = s.Restored, s.Held
+	a.Why = crfSentence(f.machine.State(), s)
+	a.Counters = fields(s, crfLabel)
+	a.Drops = map[string]uint64{}
+	for i, n := range s.Drops {
+		delete(a.Counters, "drops_"+crfLabel("Drops", i))
+		if n > 0 {
+			a.Drops[slug(crf.DropReason(i).String())] = n
+		}
+	}
+}
+
+func crfSentence(state crf.State, s *crf.Stats) string {
+	switch {
+	case state == crf.Closed:
+		return "Ended."
+	case state == crf.Configuring:
+		return "Waits for the sender's configuration."
+	case s.Holding > 0:
+		return fmt.Sprintf("Restores losses; %d packets wait for %d missing ones.", s.Holding, s.Missing)
+	default:
+		return "Restores losses; nothing is missing."
+	}
+}
+
+func crfLabel(field string, i int) string {
+	switch field {
+	case "Released":
+		return slug(crf.ReleaseCause(i).String())
+	case "Late":
+		return slug(crf.LateCause(i).String())
+	case "ParamAcks":
+		return slug(wire.Status(i).String())
+	default:
+		return slug(crf.DropReason(i).String())
+	}
+}
