@@ -20,11 +20,10 @@ const (
 	ByAge                       // SRTTmin/2 after its first packet (Section 6, rule CSF 4)
 	ByJump                      // the next packet's PSN lies past k positions
 	ByRequest                   // a PSN-range request names one of its positions
-	ByConfig                    // a new configuration is in force
 	closeCauses
 )
 
-var closeCauseNames = [closeCauses]string{"count", "gap", "age", "jump", "request", "configuration"}
+var closeCauseNames = [closeCauses]string{"count", "gap", "age", "jump", "request"}
 
 // String returns the cause in a word.
 func (c CloseCause) String() string { return closeCauseNames[c] }

@@ -258,12 +258,9 @@ func (f *Flow) HandleParamAck(now time.Duration, from netip.AddrPort, m *wire.Pa
 	f.pump(now, acts)
 }
 
-// activate puts an acknowledged configuration in force. The open block ends under the old one. If the Effective PSN has passed
-// meanwhile the peer is told the PSN from which blocks of the configuration really come (Section 5.2).
+// activate puts an acknowledged configuration in force, from the next block on; an open block goes on under the old one. If the
+// Effective PSN has passed meanwhile the peer is told the PSN from which blocks of the configuration really come (Section 5.2).
 func (f *Flow) activate(now time.Duration, p *proposal, acts *[]Action) {
-	if f.open != nil {
-		f.closeBlock(now, ByConfig)
-	}
 	if f.current != nil {
 		f.current.replacedAt = now
 	}

@@ -32,7 +32,7 @@ type repairPath struct {
 	cutAt time.Duration // last reduction; at most one per SRTT
 	cut   bool          // there was one
 
-	total uint64          // REPAIRs with a symbol that were sent
+	total uint64          // REPAIRs that were sent, of every kind, as the CRF counts them
 	marks [sentMarks]mark // total over time, a ring
 	count int             // marks that were made
 

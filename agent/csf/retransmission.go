@@ -110,7 +110,7 @@ func (f *Flow) respond(now time.Duration, b *block, m *wire.RepairRequest, lost 
 		return
 	case lost.Empty():
 		b.noteAnswer(now, m.RequestID)
-		f.sendInfo(b, acts)
+		f.sendInfo(now, b, acts)
 		return
 	case f.breaker.open:
 		f.drop(DropBreaker)
@@ -234,12 +234,13 @@ func (f *Flow) cut(a *answer) {
 
 // sendInfo tells the CRF a block's boundaries and Present Bitmap. It carries no symbol and is not repair traffic: at most one per
 // block and SRTT.
-func (f *Flow) sendInfo(b *block, acts *[]Action) {
+func (f *Flow) sendInfo(now time.Duration, b *block, acts *[]Action) {
 	f.seal(b)
 	r := f.repair(b, b.config.scheme, 0)
 	r.Info, r.T, r.HasDigest = true, 0, false
 	f.stats.RequestsAnswered++
 	f.stats.Info++
+	f.repairPath.sent(now, f.rtt.smoothed())
 	f.send(f.peer, r.AppendHead(f.message()), acts)
 }
 
