@@ -29,7 +29,7 @@ type tallyJSON struct {
 }
 
 // MarshalJSON writes one object per class that occurred.
-func (t *Tally) MarshalJSON() ([]byte, error) {
+func (t Tally) MarshalJSON() ([]byte, error) {
 	m := map[string]tallyJSON{}
 	for c := range classes {
 		if t[c].Packets > 0 {
