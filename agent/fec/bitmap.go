@@ -104,3 +104,16 @@ func (b *Bitmap) Last() int {
 	}
 	return -1
 }
+
+// appendTo appends the positions in the set to dst, in order.
+func (b *Bitmap) appendTo(dst []uint8) []uint8 {
+	for w, v := range b {
+		if v == 0 {
+			continue
+		}
+		for v = bits.Reverse64(v); v != 0; v &= v - 1 {
+			dst = append(dst, uint8(w<<6+bits.TrailingZeros64(v)))
+		}
+	}
+	return dst
+}

@@ -35,13 +35,13 @@ type Decoder struct {
 	// Its plan, see plan.go.
 	used   []int   // the rows in use, as many as unknowns
 	spare  []int   // the other rows
-	inputs []uint8 // known source indices that are in the L of a row in use
+	inputs []uint8 // source indices that count: the known ones in the L of a row in use
 	common Bitmap  // the indices that are in the L of every row in use
 
 	inverse []byte      // [unknown][row in use]
 	beta    [256]uint16 // logarithms, by unknown; closed form only
 	work    []byte      // elimination
-	coef    []byte      // [input][output of a group]
+	factors []gf.Matrix // [input][output of a group]
 	check   []byte      // one symbol, to verify surplus rows
 	srcs    [256][]byte
 	outs    [gf.MaxOutputs][]byte
@@ -56,7 +56,7 @@ func NewDecoder() *Decoder {
 		inputs:  make([]uint8, 0, 256),
 		inverse: make([]byte, 256*256),
 		work:    make([]byte, 2*256*256),
-		coef:    make([]byte, 256*gf.MaxOutputs),
+		factors: make([]gf.Matrix, 256*gf.MaxOutputs),
 	}
 }
 
@@ -109,13 +109,13 @@ func (d *Decoder) admit(T int) error {
 	if d.scheme != Cauchy && d.scheme != XOR {
 		return ErrScheme
 	}
-	d.unknown = d.unknown[:0]
-	for j := d.set.First(); j >= 0; j = d.set.Next(j + 1) {
+	d.unknown = d.set.appendTo(d.unknown[:0])
+	for _, j := range d.unknown {
 		if !d.fits(d.out[j]) {
 			return ErrBuffer
 		}
-		d.unknown = append(d.unknown, uint8(j))
 	}
+	var needed Bitmap
 	for i := range d.rows {
 		r := &d.rows[i]
 		if len(r.Symbol) < T || cap(r.Symbol) < d.size {
@@ -127,14 +127,16 @@ func (d *Decoder) admit(T int) error {
 		if d.scheme == XOR && r.Index != 0 || d.scheme == Cauchy && int(r.Index)+r.L.Last() >= MaxIndexSum {
 			return ErrIndex
 		}
-		needed := r.L.AndNot(d.set)
-		for j := needed.First(); j >= 0; j = needed.Next(j + 1) {
-			if d.known[j] == nil {
-				return ErrSource
-			}
-			if !d.fits(d.known[j]) {
-				return ErrBuffer
-			}
+		needed = needed.Or(r.L)
+	}
+	needed = needed.AndNot(d.set)
+	d.inputs = needed.appendTo(d.inputs[:0])
+	for _, j := range d.inputs {
+		if d.known[j] == nil {
+			return ErrSource
+		}
+		if !d.fits(d.known[j]) {
+			return ErrBuffer
 		}
 	}
 	return nil
@@ -160,9 +162,9 @@ func (d *Decoder) apply(closed bool) error {
 			d.out[j].head = 0
 			d.outs[r] = d.out[j].mem[MaxHead:]
 		}
-		coef := d.coef[:len(srcs)*len(group)]
-		d.plan(coef, a, len(group), closed)
-		if !gf.Dot(d.outs[:len(group)], srcs, d.size, coef, false) {
+		f := d.factors[:len(srcs)*len(group)]
+		d.plan(f, a, len(group), closed)
+		if !gf.Dot(d.outs[:len(group)], srcs, d.size, f, false) {
 			return ErrBuffer
 		}
 	}
@@ -178,15 +180,16 @@ func (d *Decoder) verify(T int) error {
 		}
 		d.outs[0] = d.check
 		r, srcs := &d.rows[i], d.srcs[:0]
-		for j := r.L.First(); j >= 0; j = r.L.Next(j + 1) {
+		d.inputs = r.L.appendTo(d.inputs[:0])
+		for _, j := range d.inputs {
 			c := d.known[j]
-			if d.set.Has(j) {
+			if d.set.Has(int(j)) {
 				c = d.out[j]
 			}
-			d.coef[len(srcs)] = coefficient(d.scheme, r.Index, uint8(j))
+			factors(d.factors[len(srcs):][:1], d.scheme, r.Index, j)
 			srcs = append(srcs, c.mem[MaxHead:])
 		}
-		if !gf.Dot(d.outs[:1], srcs, d.size, d.coef[:len(srcs)], false) {
+		if !gf.Dot(d.outs[:1], srcs, d.size, d.factors[:len(srcs)], false) {
 			return ErrBuffer
 		}
 		if !bytes.Equal(d.check[:T], r.Symbol[:T]) {

@@ -4,6 +4,9 @@ package fec
 
 import "crem.dev/crem/agent/fec/internal/gf"
 
+// batch is how many sources are coded at once; all, with the usual k of 32.
+const batch = 32
+
 // Encode writes the n repair symbols of Repair Indices first, first+1, ... over
 // the source indices L (section 4.3). Repair symbol r goes to
 // out[r*stride:][:Stride(T)], of which the first T octets are the symbol; out
@@ -85,24 +88,24 @@ func encode(rows [][]byte, scheme Scheme, first, T int, L Bitmap, syms *[256]*Ce
 	if L.Empty() {
 		return ErrSource
 	}
-	// Sources are taken a batch at a time, so that their coefficients stay in
+	// Sources are taken a batch at a time, so that pointers and factors stay in
 	// small arrays on the stack.
-	var srcs [gf.Batch][]byte
-	var coef [gf.Batch * gf.MaxOutputs]byte
-	for j, add := L.First(), false; j >= 0; add = true {
-		s := 0
-		for ; j >= 0 && s < len(srcs); j = L.Next(j + 1) {
+	var list [256]uint8
+	var srcs [batch][]byte
+	var mats [batch * gf.MaxOutputs]gf.Matrix
+	size, m, add := len(rows[0]), len(rows), false
+	for left := L.appendTo(list[:0]); len(left) > 0; add = true {
+		now := left[:min(len(left), batch)]
+		left = left[len(now):]
+		for s, j := range now {
 			c := syms[j]
-			if c == nil || c.room() < len(rows[0]) {
+			if c == nil || c.room() < size {
 				return ErrSource
 			}
 			srcs[s] = c.mem[MaxHead:]
-			for r := range rows {
-				coef[s*len(rows)+r] = coefficient(scheme, uint8(first+r), uint8(j))
-			}
-			s++
+			factors(mats[s*m:][:m], scheme, uint8(first), j)
 		}
-		if !gf.Dot(rows, srcs[:s], len(rows[0]), coef[:s*len(rows)], add) {
+		if !gf.Dot(rows, srcs[:len(now)], size, mats[:len(now)*m], add) {
 			return ErrBuffer
 		}
 	}

@@ -91,35 +91,32 @@ func (d *Decoder) listInputs() {
 		d.common = d.common.And(d.rows[r].L)
 	}
 	union = union.AndNot(d.set)
-	d.inputs = d.inputs[:0]
-	for j := union.First(); j >= 0; j = union.Next(j + 1) {
-		d.inputs = append(d.inputs, uint8(j))
-	}
+	d.inputs = union.appendTo(d.inputs[:0])
 }
 
-// plan writes the coefficients of the n unknowns from number a on: those of the
-// known inputs first, then those of the rows in use, n outputs for each.
-func (d *Decoder) plan(coef []byte, a, n int, closed bool) {
+// plan writes the factors of the n unknowns from number a on: those of the known
+// inputs first, then those of the rows in use, n outputs for each.
+func (d *Decoder) plan(f []gf.Matrix, a, n int, closed bool) {
 	for _, s := range d.inputs {
 		if closed && d.common.Has(int(s)) {
-			d.knownClosed(coef[:n], a, s)
+			d.knownClosed(f[:n], a, s)
 		} else {
-			d.knownSum(coef[:n], a, s)
+			d.knownSum(f[:n], a, s)
 		}
-		coef = coef[n:]
+		f = f[n:]
 	}
 	u := len(d.unknown)
 	for b := range d.used {
 		for o := range n {
-			coef[o] = d.inverse[(a+o)*u+b]
+			f[o] = gf.Times(d.inverse[(a+o)*u+b])
 		}
-		coef = coef[n:]
+		f = f[n:]
 	}
 }
 
 // knownClosed writes D[j][s] for the unknowns j from number a on, by the closed
 // form.
-func (d *Decoder) knownClosed(coef []byte, a int, s uint8) {
+func (d *Decoder) knownClosed(f []gf.Matrix, a int, s uint8) {
 	gamma := 0
 	for _, j := range d.unknown {
 		gamma += gf.Log(s ^ j)
@@ -128,15 +125,15 @@ func (d *Decoder) knownClosed(coef []byte, a int, s uint8) {
 		gamma += order - gf.Log(255^d.rows[r].Index^s)
 	}
 	gamma %= order
-	for o := range coef {
-		coef[o] = gf.Exp(gamma + int(d.beta[a+o]) + order - gf.Log(s^d.unknown[a+o]))
+	for o := range f {
+		f[o] = gf.Times(gf.Exp(gamma + int(d.beta[a+o]) + order - gf.Log(s^d.unknown[a+o])))
 	}
 }
 
 // knownSum writes D[j][s] for the unknowns j from number a on, by its
 // definition.
-func (d *Decoder) knownSum(coef []byte, a int, s uint8) {
-	clear(coef)
+func (d *Decoder) knownSum(f []gf.Matrix, a int, s uint8) {
+	var sum [gf.MaxOutputs]byte
 	u := len(d.unknown)
 	for b, r := range d.used {
 		row := &d.rows[r]
@@ -144,8 +141,11 @@ func (d *Decoder) knownSum(coef []byte, a int, s uint8) {
 			continue
 		}
 		c := coefficient(d.scheme, row.Index, s)
-		for o := range coef {
-			coef[o] ^= gf.Mul(d.inverse[(a+o)*u+b], c)
+		for o := range f {
+			sum[o] ^= gf.Mul(d.inverse[(a+o)*u+b], c)
 		}
+	}
+	for o := range f {
+		f[o] = gf.Times(sum[o])
 	}
 }

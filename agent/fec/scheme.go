@@ -80,6 +80,26 @@ func coefficient(s Scheme, i, j uint8) byte {
 	return Coef(i, j)
 }
 
+// cauchy[i^j] is multiplication by C(i, j), which depends on i XOR j only.
+var cauchy = func() (t [256]gf.Matrix) {
+	for x := range t {
+		t[x] = gf.Times(Coef(uint8(x), 0))
+	}
+	return t
+}()
+
+// factors fills dst with multiplication by the coefficients of source index j in
+// the repair symbols of indices first, first+1, ...
+func factors(dst []gf.Matrix, s Scheme, first, j uint8) {
+	if s == XOR {
+		dst[0] = gf.Times(1) // the only symbol
+		return
+	}
+	for r := range dst {
+		dst[r] = cauchy[first+uint8(r)^j]
+	}
+}
+
 // Stride returns the octets that a symbol of length T occupies in memory: the
 // next multiple of 64, the width of a kernel column, and 64 more when that is a
 // multiple of 4096, so that the symbols of a block do not fall into the same

@@ -5,10 +5,6 @@ package gf
 const (
 	// MaxOutputs is the most outputs that one call of Dot computes.
 	MaxOutputs = 8
-	// Batch is how many sources the assembly takes at once; Dot takes any
-	// number, and callers that build their arguments in pieces may as well use
-	// pieces of this size.
-	Batch = 32
 	// column is the unit of length of the kernels, in octets.
 	column = 64
 )
@@ -17,21 +13,21 @@ const (
 
 // Dot computes, for each output r and the first n octets,
 //
-//	outs[r] = sum over s of coef[s*len(outs)+r] * srcs[s]
+//	outs[r] = sum over s of factors[s*len(outs)+r] times srcs[s]
 //
 // or adds that sum to outs[r] if add is set. There are 1 to MaxOutputs outputs;
 // n is a multiple of 64. All slices have at least n octets, at any alignment;
 // no output overlaps another or a source. Dot returns false, and touches no
 // memory, if the numbers or the lengths are not so: the assembly relies on it.
-func Dot(outs, srcs [][]byte, n int, coef []byte, add bool) bool {
+func Dot(outs, srcs [][]byte, n int, factors []Matrix, add bool) bool {
 	if len(outs) < 1 || len(outs) > MaxOutputs || n < 0 || n%column != 0 ||
-		len(coef) != len(outs)*len(srcs) || !reach(outs, n) || !reach(srcs, n) {
+		len(factors) != len(outs)*len(srcs) || !reach(outs, n) || !reach(srcs, n) {
 		return false
 	}
 	if accelerated && n > 0 && len(srcs) > 0 {
-		dotAssembly(outs, srcs, n, coef, add)
+		dotAssembly(outs, srcs, n, factors, add)
 	} else {
-		dotPortable(outs, srcs, n, coef, add)
+		dotPortable(outs, srcs, n, factors, add)
 	}
 	return true
 }
@@ -47,13 +43,13 @@ func reach(slices [][]byte, n int) bool {
 }
 
 // dotPortable is Dot without assembly of our own, a pass for each product.
-func dotPortable(outs, srcs [][]byte, n int, coef []byte, add bool) {
+func dotPortable(outs, srcs [][]byte, n int, factors []Matrix, add bool) {
 	for r, o := range outs {
 		if !add {
 			clear(o[:n])
 		}
 		for s, src := range srcs {
-			MulAdd(o[:n], src[:n], coef[s*len(outs)+r])
+			MulAdd(o[:n], src[:n], factors[s*len(outs)+r].Constant())
 		}
 	}
 }

@@ -11,43 +11,30 @@ import "github.com/klauspost/cpuid/v2"
 var accelerated = cpuid.CPU.Supports(cpuid.GFNI, cpuid.AVX512F)
 
 // dotAssembly is Dot for n > 0 and at least one source. The kernels do not check
-// anything: Dot has done so.
-func dotAssembly(outs, srcs [][]byte, n int, coef []byte, add bool) {
-	var mats [Batch * MaxOutputs]uint64
+// anything: Dot has done so. A switch, not a table of functions: the compiler
+// must see that the kernels let no pointer escape.
+func dotAssembly(outs, srcs [][]byte, n int, factors []Matrix, add bool) {
 	var keep uintptr
 	if add {
 		keep = 1
 	}
-	for len(srcs) > 0 {
-		batch := min(len(srcs), Batch)
-		products := batch * len(outs)
-		for i, c := range coef[:products] {
-			mats[i] = field.matrix[c]
-		}
-		dot(len(outs), &outs[0], &srcs[0], uintptr(batch), uintptr(n), &mats[0], keep)
-		srcs, coef, keep = srcs[batch:], coef[products:], 1
-	}
-}
-
-// dot calls the kernel for m outputs. A switch, not a table of functions: the
-// compiler must see that the kernels let no pointer escape.
-func dot(m int, outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr) {
-	switch m {
+	o, s, ns, f := &outs[0], &srcs[0], uintptr(len(srcs)), &factors[0]
+	switch len(outs) {
 	case 1:
-		dot1(outs, srcs, ns, n, mats, add)
+		dot1(o, s, ns, uintptr(n), f, keep)
 	case 2:
-		dot2(outs, srcs, ns, n, mats, add)
+		dot2(o, s, ns, uintptr(n), f, keep)
 	case 3:
-		dot3(outs, srcs, ns, n, mats, add)
+		dot3(o, s, ns, uintptr(n), f, keep)
 	case 4:
-		dot4(outs, srcs, ns, n, mats, add)
+		dot4(o, s, ns, uintptr(n), f, keep)
 	case 5:
-		dot5(outs, srcs, ns, n, mats, add)
+		dot5(o, s, ns, uintptr(n), f, keep)
 	case 6:
-		dot6(outs, srcs, ns, n, mats, add)
+		dot6(o, s, ns, uintptr(n), f, keep)
 	case 7:
-		dot7(outs, srcs, ns, n, mats, add)
+		dot7(o, s, ns, uintptr(n), f, keep)
 	case 8:
-		dot8(outs, srcs, ns, n, mats, add)
+		dot8(o, s, ns, uintptr(n), f, keep)
 	}
 }

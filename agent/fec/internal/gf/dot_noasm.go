@@ -8,6 +8,6 @@ package gf
 const accelerated = false
 
 // dotAssembly is never called here.
-func dotAssembly(outs, srcs [][]byte, n int, coef []byte, add bool) {
-	dotPortable(outs, srcs, n, coef, add)
+func dotAssembly(outs, srcs [][]byte, n int, factors []Matrix, add bool) {
+	dotPortable(outs, srcs, n, factors, add)
 }

@@ -12,7 +12,7 @@ import (
 // twin is one implementation of Dot's work.
 type twin struct {
 	name string
-	dot  func(outs, srcs [][]byte, n int, coef []byte, add bool)
+	dot  func(outs, srcs [][]byte, n int, factors []Matrix, add bool)
 }
 
 // twins returns what can run here; each must give what the reference gives.
@@ -35,8 +35,22 @@ var products = func() (p [256][256]byte) {
 	return p
 }()
 
+// constant finds the c of a factor by its definition.
+func constant(m Matrix) byte {
+	for c := range 256 {
+		if Times(byte(c)) == m {
+			return byte(c)
+		}
+	}
+	panic("no such factor")
+}
+
 // reference is Dot by its definition, octet by octet.
-func reference(outs, srcs [][]byte, n int, coef []byte, add bool) {
+func reference(outs, srcs [][]byte, n int, factors []Matrix, add bool) {
+	coef := make([]byte, len(factors))
+	for i, f := range factors {
+		coef[i] = constant(f)
+	}
 	for r, o := range outs {
 		for i := range n {
 			var sum byte
@@ -59,16 +73,16 @@ type problem struct {
 	outs, srcs [][]byte
 	mem        [][]byte // memory around outs
 	n          int
-	coef       []byte
+	factors    []Matrix
 	add        bool
 }
 
 func newProblem(rng *rand.Rand, m, ns, n int, add bool) problem {
-	p := problem{n: n, add: add, coef: make([]byte, m*ns)}
-	fill(rng, p.coef)
-	for i := range p.coef { // 0 and 1 have shortcuts in places
-		if rng.IntN(8) == 0 {
-			p.coef[i] = byte(rng.IntN(2))
+	p := problem{n: n, add: add, factors: make([]Matrix, m*ns)}
+	for i := range p.factors {
+		p.factors[i] = Times(byte(rng.Uint32()))
+		if rng.IntN(8) == 0 { // 0 and 1 have shortcuts in places
+			p.factors[i] = Times(byte(rng.IntN(2)))
 		}
 	}
 	slice := func() (mem, s []byte) {
@@ -111,8 +125,8 @@ func (p problem) clone() problem {
 func compare(t *testing.T, tw twin, p problem) {
 	t.Helper()
 	got, want := p.clone(), p.clone()
-	tw.dot(got.outs, got.srcs, got.n, got.coef, got.add)
-	reference(want.outs, want.srcs, want.n, want.coef, want.add)
+	tw.dot(got.outs, got.srcs, got.n, got.factors, got.add)
+	reference(want.outs, want.srcs, want.n, want.factors, want.add)
 	for r := range want.mem {
 		if !bytes.Equal(got.mem[r], want.mem[r]) {
 			t.Fatalf("%s: %d outputs, %d sources, %d octets, add %v: output %d or its surroundings differ from the reference",
@@ -154,8 +168,8 @@ func TestDotAllProducts(t *testing.T) {
 			for c := range 256 {
 				p := newProblem(rand.New(rand.NewPCG(uint64(c), 0)), m, 3, 256, false)
 				p.srcs = [][]byte{all, all, all}
-				for i := range p.coef {
-					p.coef[i] = byte(c + i) // distinct, so that a swap of two shows
+				for i := range p.factors {
+					p.factors[i] = Times(byte(c + i)) // distinct, so that a swap of two shows
 				}
 				compare(t, tw, p)
 			}
@@ -168,15 +182,15 @@ func TestDotAllProducts(t *testing.T) {
 func TestDotRefuses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	cases := map[string]func(p *problem){
-		"no output":           func(p *problem) { p.outs, p.coef = nil, nil },
-		"nine outputs":        func(p *problem) { *p = newProblem(rng, 9, 2, 128, false) },
-		"length not 64":       func(p *problem) { p.n = 100 },
-		"negative length":     func(p *problem) { p.n = -64 },
-		"missing coefficient": func(p *problem) { p.coef = p.coef[1:] },
-		"extra coefficient":   func(p *problem) { p.coef = append(p.coef, 1) },
-		"short output":        func(p *problem) { p.outs[1] = p.outs[1][:p.n-1] },
-		"short source":        func(p *problem) { p.srcs[2] = p.srcs[2][:p.n-1] },
-		"empty source":        func(p *problem) { p.srcs[0] = nil },
+		"no output":       func(p *problem) { p.outs, p.factors = nil, nil },
+		"nine outputs":    func(p *problem) { *p = newProblem(rng, 9, 2, 128, false) },
+		"length not 64":   func(p *problem) { p.n = 100 },
+		"negative length": func(p *problem) { p.n = -64 },
+		"missing factor":  func(p *problem) { p.factors = p.factors[1:] },
+		"extra factor":    func(p *problem) { p.factors = append(p.factors, 1) },
+		"short output":    func(p *problem) { p.outs[1] = p.outs[1][:p.n-1] },
+		"short source":    func(p *problem) { p.srcs[2] = p.srcs[2][:p.n-1] },
+		"empty source":    func(p *problem) { p.srcs[0] = nil },
 	}
 	for name, spoil := range cases {
 		p := newProblem(rng, 3, 4, 128, false)
@@ -185,7 +199,7 @@ func TestDotRefuses(t *testing.T) {
 		for _, mem := range p.mem {
 			before = append(before, bytes.Clone(mem))
 		}
-		if Dot(p.outs, p.srcs, p.n, p.coef, p.add) {
+		if Dot(p.outs, p.srcs, p.n, p.factors, p.add) {
 			t.Errorf("%s: accepted", name)
 		}
 		for r := range p.mem {
@@ -212,7 +226,7 @@ func TestDotEmptySum(t *testing.T) {
 
 func TestDotAllocates(t *testing.T) {
 	p := newProblem(rand.New(rand.NewPCG(7, 8)), 4, 32, 1088, false)
-	if n := testing.AllocsPerRun(100, func() { Dot(p.outs, p.srcs, p.n, p.coef, p.add) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { Dot(p.outs, p.srcs, p.n, p.factors, p.add) }); n != 0 {
 		t.Errorf("%v allocations a call", n)
 	}
 }
@@ -237,7 +251,7 @@ func BenchmarkDot(b *testing.B) {
 			p := newProblem(rand.New(rand.NewPCG(9, 9)), m, 32, 1088, false)
 			b.SetBytes(32 * 1088)
 			for b.Loop() {
-				Dot(p.outs, p.srcs, p.n, p.coef, false)
+				Dot(p.outs, p.srcs, p.n, p.factors, false)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ type tables struct {
 	exp    [510]byte   // 2^e for e in 0..509
 	log    [256]uint8  // log[x] for x != 0
 	inv    [256]byte   // inv[0] is 0
-	matrix [256]uint64 // multiplication by c as VGF2P8AFFINEQB takes it
+	matrix [256]Matrix // multiplication by c
 }
 
 var field = newTables()
@@ -37,9 +37,21 @@ func newTables() (t tables) {
 	return t
 }
 
-// newMatrix returns the bit matrix of multiplication by c: result bit i is the
-// parity of source AND octet 7-i of the matrix.
-func (t *tables) newMatrix(c int) (m uint64) {
+// Matrix is multiplication by a constant, as VGF2P8AFFINEQB takes it: an 8x8 bit
+// matrix. Bit i of a product is the parity of the factor AND octet 7-i.
+type Matrix uint64
+
+// Times returns multiplication by c.
+func Times(c byte) Matrix { return field.matrix[c] }
+
+// Constant returns the c of Times(c): its bit i is the lowest of octet 7-i. The
+// multiplication gathers these eight bits in the highest octet.
+func (m Matrix) Constant() byte {
+	return byte(m & 0x0101010101010101 * 0x8040201008040201 >> 56)
+}
+
+// newMatrix returns multiplication by c; its column j is c times 2^j.
+func (t *tables) newMatrix(c int) (m Matrix) {
 	for j := range 8 {
 		p := t.exp[int(t.log[c])+int(t.log[1<<j])]
 		for i := range 8 {

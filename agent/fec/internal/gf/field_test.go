@@ -50,6 +50,26 @@ func TestSection4_3_2_Field(t *testing.T) {
 	}
 }
 
+// TestMatrix checks the columns of every matrix: column j is c times 2^j. That
+// the processor reads them so is what the tests of the kernels show.
+func TestMatrix(t *testing.T) {
+	for c := range 256 {
+		m := Times(byte(c))
+		for j := range 8 {
+			var column byte
+			for i := range 8 {
+				column |= byte(m>>((7-i)*8+j)&1) << i
+			}
+			if want := slowMul(byte(c), 1<<j); column != want {
+				t.Fatalf("column %d of times %02x is %02x, want %02x", j, c, column, want)
+			}
+		}
+		if m.Constant() != byte(c) {
+			t.Fatalf("Times(%02x).Constant() = %02x", c, m.Constant())
+		}
+	}
+}
+
 func TestMulAdd(t *testing.T) {
 	for c := range 256 {
 		for _, n := range []int{0, 1, 31, 32, 33, 255, 510} {

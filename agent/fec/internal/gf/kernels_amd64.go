@@ -7,25 +7,25 @@
 package gf
 
 //go:noescape
-func dot1(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+func dot1(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 
 //go:noescape
-func dot2(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+func dot2(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 
 //go:noescape
-func dot3(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+func dot3(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 
 //go:noescape
-func dot4(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+func dot4(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 
 //go:noescape
-func dot5(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+func dot5(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 
 //go:noescape
-func dot6(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+func dot6(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 
 //go:noescape
-func dot7(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+func dot7(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 
 //go:noescape
-func dot8(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+func dot8(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)

@@ -6,13 +6,13 @@
 
 #include "textflag.h"
 
-// func dot1(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+// func dot1(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 TEXT ·dot1(SB), NOSPLIT, $0-48
 	MOVQ outs+0(FP), DI
 	MOVQ srcs+8(FP), SI
 	MOVQ ns+16(FP), R11
 	MOVQ n+24(FP), DX
-	MOVQ mats+32(FP), R13
+	MOVQ factors+32(FP), R13
 	MOVQ add+40(FP), CX
 	XORQ AX, AX
 column2:
@@ -115,13 +115,13 @@ end1:
 	VZEROUPPER
 	RET
 
-// func dot2(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+// func dot2(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 TEXT ·dot2(SB), NOSPLIT, $0-48
 	MOVQ outs+0(FP), DI
 	MOVQ srcs+8(FP), SI
 	MOVQ ns+16(FP), R11
 	MOVQ n+24(FP), DX
-	MOVQ mats+32(FP), R13
+	MOVQ factors+32(FP), R13
 	MOVQ add+40(FP), CX
 	XORQ AX, AX
 column2:
@@ -254,13 +254,13 @@ end1:
 	VZEROUPPER
 	RET
 
-// func dot3(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+// func dot3(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 TEXT ·dot3(SB), NOSPLIT, $0-48
 	MOVQ outs+0(FP), DI
 	MOVQ srcs+8(FP), SI
 	MOVQ ns+16(FP), R11
 	MOVQ n+24(FP), DX
-	MOVQ mats+32(FP), R13
+	MOVQ factors+32(FP), R13
 	MOVQ add+40(FP), CX
 	XORQ AX, AX
 column2:
@@ -423,13 +423,13 @@ end1:
 	VZEROUPPER
 	RET
 
-// func dot4(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+// func dot4(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 TEXT ·dot4(SB), NOSPLIT, $0-48
 	MOVQ outs+0(FP), DI
 	MOVQ srcs+8(FP), SI
 	MOVQ ns+16(FP), R11
 	MOVQ n+24(FP), DX
-	MOVQ mats+32(FP), R13
+	MOVQ factors+32(FP), R13
 	MOVQ add+40(FP), CX
 	XORQ AX, AX
 column2:
@@ -622,13 +622,13 @@ end1:
 	VZEROUPPER
 	RET
 
-// func dot5(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+// func dot5(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 TEXT ·dot5(SB), NOSPLIT, $0-48
 	MOVQ outs+0(FP), DI
 	MOVQ srcs+8(FP), SI
 	MOVQ ns+16(FP), R11
 	MOVQ n+24(FP), DX
-	MOVQ mats+32(FP), R13
+	MOVQ factors+32(FP), R13
 	MOVQ add+40(FP), CX
 	XORQ AX, AX
 column2:
@@ -851,13 +851,13 @@ end1:
 	VZEROUPPER
 	RET
 
-// func dot6(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+// func dot6(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 TEXT ·dot6(SB), NOSPLIT, $0-48
 	MOVQ outs+0(FP), DI
 	MOVQ srcs+8(FP), SI
 	MOVQ ns+16(FP), R11
 	MOVQ n+24(FP), DX
-	MOVQ mats+32(FP), R13
+	MOVQ factors+32(FP), R13
 	MOVQ add+40(FP), CX
 	XORQ AX, AX
 column2:
@@ -1110,13 +1110,13 @@ end1:
 	VZEROUPPER
 	RET
 
-// func dot7(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+// func dot7(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 TEXT ·dot7(SB), NOSPLIT, $0-48
 	MOVQ outs+0(FP), DI
 	MOVQ srcs+8(FP), SI
 	MOVQ ns+16(FP), R11
 	MOVQ n+24(FP), DX
-	MOVQ mats+32(FP), R13
+	MOVQ factors+32(FP), R13
 	MOVQ add+40(FP), CX
 	XORQ AX, AX
 column2:
@@ -1399,13 +1399,13 @@ end1:
 	VZEROUPPER
 	RET
 
-// func dot8(outs, srcs *[]byte, ns, n uintptr, mats *uint64, add uintptr)
+// func dot8(outs, srcs *[]byte, ns, n uintptr, factors *Matrix, add uintptr)
 TEXT ·dot8(SB), NOSPLIT, $0-48
 	MOVQ outs+0(FP), DI
 	MOVQ srcs+8(FP), SI
 	MOVQ ns+16(FP), R11
 	MOVQ n+24(FP), DX
-	MOVQ mats+32(FP), R13
+	MOVQ factors+32(FP), R13
 	MOVQ add+40(FP), CX
 	XORQ AX, AX
 column2:
