@@ -85,6 +85,12 @@ type cremRing struct {
 	Pad2   [5]uint64
 }
 
+type cremTurns struct {
+	_          structs.HostLayout
+	Redirected uint64
+	Turned     uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -99,6 +105,7 @@ const (
 	cremMapCremSeen      = "crem_seen"
 	cremMapCremServed    = "crem_served"
 	cremMapCremSlots     = "crem_slots"
+	cremMapCremTurns     = "crem_turns"
 	cremProgCremEgress   = "crem_egress"
 	cremProgCremIngress  = "crem_ingress"
 	cremVarMark          = "mark"
@@ -168,6 +175,7 @@ type cremMapSpecs struct {
 	CremSeen      *ebpf.MapSpec `ebpf:"crem_seen"`
 	CremServed    *ebpf.MapSpec `ebpf:"crem_served"`
 	CremSlots     *ebpf.MapSpec `ebpf:"crem_slots"`
+	CremTurns     *ebpf.MapSpec `ebpf:"crem_turns"`
 }
 
 // cremVariableSpecs contains global variables before they are loaded into the kernel.
@@ -211,6 +219,7 @@ type cremMaps struct {
 	CremSeen      *ebpf.Map `ebpf:"crem_seen"`
 	CremServed    *ebpf.Map `ebpf:"crem_served"`
 	CremSlots     *ebpf.Map `ebpf:"crem_slots"`
+	CremTurns     *ebpf.Map `ebpf:"crem_turns"`
 }
 
 func (m *cremMaps) Close() error {
@@ -225,6 +234,7 @@ func (m *cremMaps) Close() error {
 		m.CremSeen,
 		m.CremServed,
 		m.CremSlots,
+		m.CremTurns,
 	)
 }
 

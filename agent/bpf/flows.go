@@ -133,11 +133,11 @@ func (o *Objects) SetSure(index int, from, to uint32) {
 	o.flows[index].sure.Store(uint64(from&psnMask) | uint64(to&psnMask)<<psnBits)
 }
 
-// HandBack implements packet.Holder.
+// HandBack implements packet.Holder. It is also false while injected frames are under way, of whichever worker.
 func (o *Objects) HandBack(index int, held uint64, next uint32, inside bool) bool {
 	f := &o.flows[index]
 	w := packet.Word(f.word.Load())
-	if !w.Hold() || w.Held() != held&packet.HeldMask {
+	if !w.Hold() || w.Held() != held&packet.HeldMask || !o.turns.settled(packet.Now()) {
 		return false
 	}
 	// The program leaves inside alone while it holds.

@@ -25,6 +25,7 @@ type Objects struct {
 	flows  []flow
 	rings  []ring
 	slots  []byte
+	turns  turns
 	mapped [][]byte // what Close unmaps
 	reused bool
 
@@ -92,6 +93,10 @@ func (o *Objects) load() error {
 // mapMemory maps the arrays that user space shares and touches every page: a first touch inside the packet loop can
 // cost tens of microseconds on a virtual machine.
 func (o *Objects) mapMemory() error {
+	turning, err := o.mmap(o.kernel.CremTurns, memoryOf[turnCounts](1))
+	if err != nil {
+		return err
+	}
 	flows, err := o.mmap(o.kernel.CremFlows, memoryOf[flow](o.config.MaxFlows))
 	if err != nil {
 		return err
@@ -104,6 +109,7 @@ func (o *Objects) mapMemory() error {
 	if err != nil {
 		return err
 	}
+	o.turns.counts = (*turnCounts)(unsafe.Pointer(unsafe.SliceData(turning)))
 	o.flows = unsafe.Slice((*flow)(unsafe.Pointer(unsafe.SliceData(flows))), o.config.MaxFlows)
 	o.rings = unsafe.Slice((*ring)(unsafe.Pointer(unsafe.SliceData(rings))), o.config.Workers)
 	return nil
@@ -140,6 +146,7 @@ func (o *Objects) forget() error {
 			return explain(err, "forget the flows of an earlier agent")
 		}
 	}
+	o.turns.counts.turned.Store(o.turns.counts.redirected.Load())
 	for i := range o.rings {
 		r := &o.rings[i]
 		r.bypass.Store(0)

@@ -183,7 +183,8 @@ type Holder interface {
 	SetSure(index int, from, to uint32)
 	// HandBack returns the flow to the kernel if it is in HOLD and the program has held exactly held packets in all,
 	// so that no packet can overtake another. next is the PSN to expect; inside tells that it lies within a response
-	// message (response space only). False: look at the ring again.
+	// message (response space only). What was to leave before must be flushed. False: more packets are in the ring, or
+	// injected frames are still on their way; try again after the next batch.
 	HandBack(index int, held uint64, next uint32, inside bool) bool
 	// Beat tells that the worker is alive; without it for 10 ms its flows pass uncopied. now is the time of Now.
 	Beat(worker int, now time.Duration)

@@ -6,13 +6,24 @@
 
 char _license[] SEC("license") = "Apache-2.0";
 
+static __always_inline struct turns *turns(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&crem_turns, &zero);
+}
+
 SEC("tcx/ingress")
 int crem_ingress(struct __sk_buff *skb)
 {
 	struct view v = {};
 
 	if (skb->mark == mark) { /* injected by us: from here on it is a packet like every other */
+		struct turns *t = turns();
+
 		skb->mark = 0;
+		if (t)
+			__sync_fetch_and_add(&t->turned, 1);
 		return pass(TURNED);
 	}
 	if (!find_udp(skb, &v))
@@ -26,8 +37,13 @@ int crem_ingress(struct __sk_buff *skb)
 SEC("tcx/egress")
 int crem_egress(struct __sk_buff *skb)
 {
+	struct turns *t;
+
 	if (skb->mark != mark)
 		return TCX_NEXT;
+	t = turns();
+	if (t)
+		__sync_fetch_and_add(&t->redirected, 1);
 	count(REDIRECTED);
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }

@@ -128,6 +128,21 @@ struct {
 	__type(value, struct ring);
 } crem_rings SEC(".maps");
 
+/* Injected frames wait in the kernel between their two passes. User space must know when all are through before it lets
+ * other packets pass again. */
+struct turns {
+	__u64 redirected;
+	__u64 turned;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct turns);
+} crem_turns SEC(".maps");
+
 /* Head of a slot; slot_octets of data follow. seq is position + 1 once the slot is whole. */
 struct slot {
 	__u64 seq;
