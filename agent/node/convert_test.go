@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"crem.dev/crem/agent/crf"
+	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/engine"
+	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/api/v1alpha1"
+	"crem.dev/crem/internal/render"
+)
+
+func spec() *v1alpha1.CREMNodeSpec {
+	return &v1alpha1.CREMNodeSpec{
+		Domains: []v1alpha1.NodeDomain{{
+			Name: "backbone", Port: 52000, Site: "east", IPsec: v1alpha1.IPsec{Mode: v1alpha1.IPsecRequired},
+			Sites: []v1alpha1.NodeSite{
+				{Name: "east", CIDRs: []v1alpha1.NodePrefix{"10.1.0.0/16", "fd00:1::/32"}, Gateways: []v1alpha1.NodeAddress{"192.0.2.1", "2001:db8::1"}},
+				{Name: "west", CIDRs: []v1alpha1.NodePrefix{"10.2.0.0/16"}},
+			},
+			Reporters: []v1alpha1.NodePrefix{"10.255.0.0/24"}, Uplinks: []v1alpha1.InterfaceName{"wan0"}, MaxRepairBitsPerSecond: 1e9,
+			Rules: []v1alpha1.NodeRule{
+				{Profile: "special", Source: v1alpha1.SourceCIDRs, CIDRs: []v1alpha1.NodePrefix{"10.1.8.0/24"}, DestinationSites: []v1alpha1.SiteName{"west"}},
+				{Profile: "plain", Source: v1alpha1.SourceAny},
+			},
+		}},
+		Profiles: []v1alpha1.NodeProfile{
+			{Name: "plain", K: 32, MaxRepairSymbols: 8, Epsilon: "1e-4", Schemes: []v1alpha1.Scheme{"CauchyReedSolomon"}, Delivery: "InOrder", MaxHoldMicroseconds: 50000, RepairStrategy: "Proactive", LossModel: "Independent", MaxRepairRatio: "0.25", Spread: true},
+			{Name: "special", K: 16, MaxRepairSymbols: 4, Epsilon: "0.001", MessageOctets: 1 << 27, Schemes: []v1alpha1.Scheme{"XOR", "CauchyReedSolomon"}, Delivery: "Immediate", MaxHoldMicroseconds: 1500, RepairStrategy: "OnDemand", LossModel: "Empirical", MaxRepairRatio: "1"},
+		},
+	}
+}
+
+// TestConvert: every field of the spec arrives, in the engine's terms.
+func TestConvert(t *testing.T) {
+	got, problems := Convert(spec(), 7)
+	if len(problems) > 0 {
+		t.Fatalf("problems: %+v", problems)
+	}
+	plain := &engine.Profile{
+		Name: "plain",
+		CSF:  csf.Params{K: 32, MaxM: 8, Epsilon: 1e-4, Schemes: []fec.Scheme{fec.Cauchy}, MaxRepairRatio: 0.25, Spread: true, Digest: true, FixedM: -1},
+		CRF:  crf.Params{MaxHold: 50 * time.Millisecond, HoldBytes: holdBytes, MaxOpenBlocks: maxOpenBlocks, MaxK: 255, MaxM: 255, MaxT: 9216, Schemes: 0b011, Digest: true},
+	}
+	special := &engine.Profile{
+		Name: "special",
+		CSF: csf.Params{K: 16, MaxM: 4, Epsilon: 0.001, MessageSize: 1 << 27, Schemes: []fec.Scheme{fec.XOR, fec.Cauchy}, Strategy: csf.OnDemand,
+			LossModel: csf.Empirical, MaxRepairRatio: 1, Digest: true, FixedM: -1},
+		CRF: crf.Params{Delivery: crf.Immediate, MaxHold: 1500 * time.Microsecond, HoldBytes: holdBytes, MaxOpenBlocks: maxOpenBlocks, MaxK: 255, MaxM: 255, MaxT: 9216, Schemes: 0b111, Digest: true},
+	}
+	want := &engine.Config{Generation: 7, Domains: []engine.Domain{{
+		Name: "backbone", Port: 52000, Site: "east", RequireIPsec: true, MaxRepairBandwidth: 1e9, Uplinks: []string{"wan0"},
+		Sites: []engine.Site{
+			{Name: "east", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/32")}, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
+			{Name: "west", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}},
+		},
+		Reporters: []netip.Prefix{netip.MustParsePrefix("10.255.0.0/24")},
+		Rules: []engine.Rule{
+			{Profile: special, Sources: []netip.Prefix{netip.MustParsePrefix("10.1.8.0/24")}, Destinations: []string{"west"}},
+			{Profile: plain},
+		},
+	}}}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestConvertLeavesOutWhatItDoesNotUnderstand: never guessed, never open by default, and the rest is not touched.
+func TestConvertLeavesOutWhatItDoesNotUnderstand(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		change  func(s *v1alpha1.CREMNodeSpec)
+		domains int
+		rules   int
+		says    string
+	}{
+		{"IPsec mode of a newer operator", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].IPsec.Mode = "Optional" }, 0, 0, `ipsec mode "Optional" is not known to this agent, so the domain is not protected`},
+		{"no IPsec mode", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].IPsec.Mode = "" }, 0, 0, `ipsec mode ""`},
+		{"port zero", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Port = 0 }, 0, 0, "port 0 is no UDP port"},
+		{"port too large", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Port = 1<<16 + 52000 }, 0, 0, "is no UDP port"},
+		{"own site missing", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Site = "north" }, 0, 0, "site north is none of the domain's sites"},
+		{"a prefix that is none", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Sites[1].CIDRs[0] = "10.2.0.0" }, 0, 0, `site west: "10.2.0.0" is not a prefix`},
+		{"a mapped prefix", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Reporters[0] = "::ffff:10.0.0.0/104" }, 0, 0, "reporters:"},
+		{"a gateway that is none", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Sites[0].Gateways[0] = "gw" }, 0, 0, `gateway "gw" is not an address`},
+		{"pods", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[0].Source = v1alpha1.SourcePods }, 1, 1, `compares the source with "Pods", which this agent can not`},
+		{"prefixes without any", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[0].CIDRs = nil }, 1, 1, `"CIDRs"`},
+		{"profile missing", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[1].Profile = "gone" }, 1, 1, "profile gone, which is not there"},
+		{"scheme of a newer operator", func(s *v1alpha1.CREMNodeSpec) { s.Profiles[0].Schemes[0] = "RaptorQ" }, 1, 1, `scheme "RaptorQ" is not known`},
+		{"delivery of a newer operator", func(s *v1alpha1.CREMNodeSpec) { s.Profiles[0].Delivery = "Sorted" }, 1, 1, `"Sorted" is not known`},
+		{"epsilon that is none", func(s *v1alpha1.CREMNodeSpec) { s.Profiles[0].Epsilon = "1" }, 1, 1, `epsilon "1"`},
+		{"ratio that is none", func(s *v1alpha1.CREMNodeSpec) { s.Profiles[0].MaxRepairRatio = "" }, 1, 1, `maxRepairRatio ""`},
+		{"code too long", func(s *v1alpha1.CREMNodeSpec) { s.Profiles[0].K = 250 }, 1, 1, "k 250 and maxRepairSymbols 8 do not fit the code"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := spec()
+			tc.change(s)
+			got, problems := Convert(s, 1)
+			if len(got.Domains) != tc.domains {
+				t.Fatalf("%d domains", len(got.Domains))
+			}
+			if tc.domains > 0 && len(got.Domains[0].Rules) != tc.rules {
+				t.Errorf("%d rules", len(got.Domains[0].Rules))
+			}
+			if len(problems) == 0 || !strings.Contains(problems[0].Message, tc.says) {
+				t.Errorf("problems %+v", problems)
+			}
+		})
+	}
+}
+
+// TestSamplesConvert: what config/samples shows works as a whole.
+func TestSamplesConvert(t *testing.T) {
+	var files []render.File
+	for _, name := range []string{"domain.yaml", "profiles.yaml"} {
+		raw, err := os.ReadFile("../../config/samples/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, render.File{Name: name, Data: raw})
+	}
+	f := Files{Facts: render.NodeFacts{Name: "gw1", Standalone: true}}
+	loaded, err := f.judge(files, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(loaded.Problems) > 0 || len(loaded.Config.Domains) != 1 || len(loaded.Config.Domains[0].Rules) != 4 {
+		t.Errorf("problems %+v, config %+v", loaded.Problems, loaded.Config)
+	}
+}
