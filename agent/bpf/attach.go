@@ -195,6 +195,10 @@ func (o *Objects) release(h hook) error {
 		return nil
 	}
 	delete(o.links, h)
+	// Closing alone would detach some time later. A link whose interface is gone is detached already.
+	if err := l.Detach(); err != nil && !errors.Is(err, unix.ENOLINK) {
+		return explain(errors.Join(err, l.Close()), "detach from %s", h)
+	}
 	if o.pins != nil {
 		if err := os.Remove(o.pins.linkPath(h)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return explain(errors.Join(err, l.Close()), "remove the pin of %s", h)

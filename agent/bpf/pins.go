@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -134,6 +135,22 @@ func removeMaps(dir string) error {
 	return nil
 }
 
+// removeLink detaches a pinned link and removes the pin. Without its pin the link would go too, but some time later.
+func (p *pins) removeLink(h hook) error {
+	l, err := link.LoadPinnedLink(p.linkPath(h), nil)
+	if err != nil {
+		return explain(err, "open pinned link %s", p.linkPath(h))
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil {
+		return explain(err, "detach from %s", h)
+	}
+	if err := os.Remove(p.linkPath(h)); err != nil {
+		return explain(err, "remove link %s", p.linkPath(h))
+	}
+	return nil
+}
+
 // Uninstall removes the links and maps that agents with this pin folder left, and the folder; nothing else. The programs
 // are detached when it returns, if no agent is running. Errors are of type *Error.
 func Uninstall(pinDir string) error {
@@ -150,8 +167,8 @@ func Uninstall(pinDir string) error {
 		return err
 	}
 	for _, h := range links {
-		if err := os.Remove(p.linkPath(h)); err != nil {
-			return explain(err, "remove link %s", p.linkPath(h))
+		if err := p.removeLink(h); err != nil {
+			return err
 		}
 	}
 	dirs, err := filepath.Glob(filepath.Join(pinDir, mapsPrefix+"*"))
