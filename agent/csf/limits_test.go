@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csf
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/wire"
+)
+
+// event is octets that left at a time.
+type event struct {
+	at     time.Duration
+	octets int64
+	source bool
+}
+
+// checkBudget applies Section 10, rule 1, at every repair by adding up what was sent in the SRTT before it.
+func checkBudget(t testing.TB, events []event, srtt time.Duration, ratio float64, symbol int64) {
+	t.Helper()
+	for i, e := range events {
+		if e.source {
+			continue
+		}
+		var source, repair int64
+		for _, x := range events[:i+1] {
+			if x.at > e.at-srtt {
+				if x.source {
+					source += x.octets
+				} else {
+					repair += x.octets
+				}
+			}
+		}
+		if limit := max(ratio*float64(source), float64(4*symbol)); float64(repair) > limit {
+			t.Fatalf("at %v: %d octets of repairs for %d of sources in one SRTT, limit %.0f", e.at, repair, source, limit)
+		}
+	}
+}
+
+func (w *world) record(events *[]event) {
+	w.probe = func(m message) {
+		if m.typ == wire.TypeRepair && !m.Info {
+			*events = append(*events, event{m.at, int64(m.size), false})
+		}
+	}
+}
+
+func TestSection10_RatioOfAnySRTT(t *testing.T) {
+	for _, ratio := range []float64{0.05, 0.25} {
+		p := fixed(8)
+		p.MaxRepairRatio, p.Spread = ratio, true
+		w := protected(t, p, 1)
+		var events []event
+		w.record(&events)
+		rng := rand.New(rand.NewPCG(1, 1))
+		psn := roce.PSN(2)
+		id := uint16(0)
+		for range 300 {
+			for range rng.IntN(80) {
+				events = append(events, event{w.now, 1024 + 16, true})
+				w.write(psn)
+				psn++
+				w.wait(time.Duration(rng.IntN(60)) * time.Microsecond)
+			}
+			if rng.IntN(2) == 0 {
+				id++
+				w.requestRanges(id, wire.Range{Start: psn.Add(-rng.IntN(200)), Count: uint8(1 + rng.IntN(60))})
+			}
+			w.wait(time.Duration(rng.IntN(4000)) * time.Microsecond)
+		}
+		checkBudget(t, events, testRTT, ratio, w.f.symbolSize())
+		s := w.f.Stats()
+		if s.Withheld == 0 || s.Drops[DropBudget] == 0 || s.Ordinary+s.Coded < 100 {
+			t.Errorf("ratio %g: %d ordinary, %d coded, %d withheld", ratio, s.Ordinary, s.Coded, s.Withheld)
+		}
+	}
+}
+
+// In steady state the ratio is used: with m = 8 of 32 wanted and 0.25 allowed nearly all symbols leave.
+func TestSection10_RatioIsUsed(t *testing.T) {
+	p := fixed(8)
+	p.MaxRepairRatio, p.Spread = 0.25, true
+	w := protected(t, p, 1)
+	w.burst(2, 32*200, 20*time.Microsecond)
+	s := w.f.Stats()
+	used := float64(s.RepairOctets) / float64(s.SourceOctets)
+	if used > 0.25 || used < 0.22 {
+		t.Errorf("repairs are %.3f of the sources", used)
+	}
+}
+
+func TestSection10_FloorOfFourSymbols(t *testing.T) {
+	p := fixed(8)
+	p.MaxRepairRatio = 0
+	w := protected(t, p, 1)
+	w.burst(2, 32, 10*time.Microsecond)
+	w.wait(10 * time.Millisecond)
+	if n := len(w.all(wire.TypeRepair)); n != 4 {
+		t.Fatalf("%d symbols", n)
+	}
+	// The flow has fallen silent: answers still go out, once the SRTT is over.
+	r := w.lastOf(wire.TypeRepair).Repair
+	w.request(1, &r, 6, 0, 1, 2, 3, 4, 5)
+	if n := len(w.all(wire.TypeRepair)); n != 4 {
+		t.Fatalf("%d symbols in one SRTT", n)
+	}
+	w.wait(testRTT)
+	w.request(2, &r, 6, 0, 1, 2, 3, 4, 5) // a request that was swallowed isn't "too soon"
+	w.wait(testRTT / 2)
+	if n := len(w.all(wire.TypeRepair)); n != 8 {
+		t.Fatalf("%d symbols", n)
+	}
+}
+
+// What requests asked for in the last SRTT is kept free of ordinary symbols.
+func TestSection10_RetransmissionsFirst(t *testing.T) {
+	p := fixed(8)
+	p.MaxRepairRatio = 0.10
+	w := protected(t, p, 1)
+	psn := roce.PSN(2)
+	var id uint16
+	answered, asked := 0, 0
+	for range 150 {
+		w.burst(psn, 32, 30*time.Microsecond)
+		psn = psn.Add(32)
+		id++
+		before := w.f.Stats().Coded
+		w.requestRanges(id, wire.Range{Start: psn.Add(-64), Count: 1})
+		w.wait(200 * time.Microsecond)
+		if id > 50 {
+			asked++
+			answered += int(w.f.Stats().Coded - before)
+		}
+	}
+	if answered < asked*9/10 {
+		t.Errorf("%d of %d requests were answered while ordinary symbols took the budget", answered, asked)
+	}
+	if w.f.Stats().Ordinary == 0 {
+		t.Error("no ordinary symbols at all")
+	}
+}
+
+func TestSection10_OrdinaryOnlyForAFlowThatSends(t *testing.T) {
+	p := fixed(4)
+	w := protected(t, p, 1)
+	w.f.pacer.tokens, w.f.pacer.filled = -1e9, w.now // hold everything back for long
+	w.burst(2, 32, 10*time.Microsecond)
+	w.now += 2 * testRTT
+	w.f.pacer.tokens = 1e9
+	w.f.Poll(w.now, &w.acts)
+	if w.take(); len(w.all(wire.TypeRepair)) != 0 {
+		t.Error("ordinary symbols two SRTTs after the flow fell silent")
+	}
+}
+
+func TestSection10_NodeBudgetIsSharedByRate(t *testing.T) {
+	p := fixed(8)
+	p.MaxRepairRatio = 1
+	w := newWorld(t, p)
+	w.env.Node = NewBudget(2 << 20)
+	w.protect(1)
+	fast := w.f
+	w.f = w.newFlow(wire.KindRoCEv2, gateway)
+	w.protect(1)
+	slow := w.f
+	psn := roce.PSN(2)
+	begin := w.now
+	for w.now < begin+2*time.Second { // 3 to 1
+		for _, f := range []*Flow{fast, fast, fast, slow} {
+			w.f = f
+			w.write(f.newest.Add(1))
+			w.now += 25 * time.Microsecond
+			w.f.Poll(w.now, &w.acts)
+			w.take()
+		}
+		psn++
+	}
+	a, b := float64(fast.Stats().RepairOctets), float64(slow.Stats().RepairOctets)
+	if rate := (a + b) / 2; rate > 1.1*(2<<20) || rate < 0.7*(2<<20) {
+		t.Errorf("%.0f octets a second, the bound is %d", rate, 2<<20)
+	}
+	if r := a / b; r < 2 || r > 4.5 {
+		t.Errorf("shares are %.2f to 1", r)
+	}
+	if got := w.env.Node.SourceRate(); got < 30e6 {
+		t.Errorf("source rate %d", got)
+	}
+	// Flows that have stopped no longer count.
+	for _, f := range []*Flow{fast, slow} {
+		w.f = f
+		w.until(w.now + time.Second)
+	}
+	if got := w.env.Node.SourceRate(); got != 0 {
+		t.Errorf("source rate %d of silent flows", got)
+	}
+}
+
+func TestSection10_NodeBudgetAlsoBoundsAnswers(t *testing.T) {
+	p := fixed(0)
+	w := newWorld(t, p)
+	w.env.Node = NewBudget(100)
+	w.protect(1)
+	for i := range 40 {
+		w.burst(roce.PSN(2+32*i), 32, 10*time.Microsecond)
+		w.requestRanges(uint16(i), wire.Range{Start: roce.PSN(2 + 32*i), Count: 32})
+	}
+	w.wait(time.Second)
+	if got := w.f.Stats().RepairOctets; got > nodeFloor || got == 0 {
+		t.Errorf("%d octets", got)
+	}
+}
+
+func TestSection10_Pacing(t *testing.T) {
+	p := fixed(8)
+	w := protected(t, p, 1)
+	const gap = 100 * time.Microsecond
+	w.burst(2, 32*30, gap)
+	w.wait(10 * time.Millisecond)
+	r := w.all(wire.TypeRepair)
+	if len(r) != 8*30 {
+		t.Fatalf("%d symbols", len(r))
+	}
+	// Never more than four symbols at once, and the rest no faster than the flow: 1040 octets in 100 microseconds.
+	rate := 1040 / gap.Seconds() * 17 / 16 // a slot may hold one packet more than its time
+	for i := range r {
+		octets := 0
+		for j := i; j < len(r); j++ {
+			octets += r[j].size
+			if allowed := float64(5*r[j].size) + rate*(r[j].at-r[i].at).Seconds(); float64(octets) > allowed {
+				t.Fatalf("%d octets from %v to %v", octets, r[i].at, r[j].at)
+			}
+		}
+	}
+}
+
+func TestSection10_AnswersOfASilentFlowKeepItsPace(t *testing.T) {
+	w := protected(t, fixed(0), 1)
+	w.burst(2, 640, 20*time.Microsecond)
+	w.wait(5 * time.Millisecond)
+	w.requestRanges(1, wire.Range{Start: 2, Count: 100})
+	begin := w.now
+	w.wait(50 * time.Millisecond)
+	r := w.all(wire.TypeRepair)
+	last := r[len(r)-1].at - begin
+	if want := time.Duration(len(r)-4) * 21 * time.Microsecond; last > 2*want || last < want/2 {
+		t.Errorf("%d symbols took %v, the flow's pace would be about %v", len(r), last, want)
+	}
+}
+
+func TestSection10_CEOnRepairsLowersTheirRate(t *testing.T) {
+	w := protected(t, fixed(8), 1)
+	f := w.f
+	f.repairPath.shareAt(w.now, testRTT)
+	ce := func(marked uint32) {
+		w.report(1000, 1000, func(m *wire.LossReport) { m.RepairsReceived, m.RepairsCEMarked = 100, marked })
+	}
+	ce(40)
+	if got := f.repairPath.share; math.Abs(got-0.8) > 1e-9 {
+		t.Fatalf("share %g after F = 0.4", got)
+	}
+	ce(40) // once per SRTT
+	if got := f.repairPath.share; math.Abs(got-0.8) > 1e-9 {
+		t.Fatalf("share %g after a second report in the same SRTT", got)
+	}
+	w.wait(testRTT)
+	ce(100)
+	if got, want := f.repairPath.share, (0.8+1.0/16)/2; math.Abs(got-want) > 1e-9 {
+		t.Fatalf("share %g, want %g", got, want)
+	}
+	// The share shows in the number of symbols: fractions are carried over.
+	before := f.Stats().Ordinary
+	for i := range 20 {
+		f.repairPath.share, f.repairPath.grown = 0.45, w.now
+		w.burst(roce.PSN(2+32*i), 32, 10*time.Microsecond)
+		w.wait(time.Millisecond / 2)
+	}
+	got := f.Stats().Ordinary - before
+	if got < 65 || got > 80 {
+		t.Errorf("%d symbols of 160 at a share of 0.45", got)
+	}
+	if f.Explain().Why != WhyCongestion {
+		t.Error(f.Explain())
+	}
+	w.wait(9 * testRTT)
+	if got := f.repairPath.shareAt(w.now, testRTT); got != 1 {
+		t.Errorf("share %g after it should have grown back", got)
+	}
+}
+
+// path simulates a path of the repairs: reports come once per SRTT, one way later, and name what arrived.
+func (w *world) path(t *testing.T, loss, repairLoss float64, rounds int) (cuts int) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	var arrived []time.Duration
+	w.probe = func(m message) {
+		if m.typ == wire.TypeRepair && rng.Float64() >= repairLoss {
+			arrived = append(arrived, m.at+testRTT/2)
+		}
+	}
+	begin := w.now
+	next := begin + testRTT
+	from := begin
+	psn := w.f.newest.Add(1)
+	lost := uint32(0)
+	n := uint32(0)
+	for w.now < begin+time.Duration(rounds)*testRTT {
+		w.write(psn)
+		psn = psn.Add(1)
+		n++
+		if rng.Float64() < loss {
+			lost++
+		}
+		w.wait(40 * time.Microsecond)
+		if w.now >= next {
+			got := uint32(0)
+			edge := w.now - testRTT/2
+			for _, a := range arrived {
+				if a > from && a <= edge {
+					got++
+				}
+			}
+			before := w.f.repairPath.cutAt
+			w.report(n, n-lost, func(m *wire.LossReport) {
+				m.Interval, m.RepairsReceived = uint32((edge - from).Microseconds()), got
+			})
+			if w.f.repairPath.cutAt != before {
+				cuts++
+			}
+			from, next, n, lost = edge, w.now+testRTT, 0, 0
+		}
+	}
+	return cuts
+}
+
+func TestSection10_ExcessLossOnTheRepairPath(t *testing.T) {
+	p := fixed(2)
+	p.Spread = true
+	if cuts := protected(t, p, 1).path(t, 0.02, 0.02, 200); cuts > 2 {
+		t.Errorf("%d cuts in 200 SRTTs although the repairs fare as the flow does (Section 8.1, rule 4)", cuts)
+	}
+	w := protected(t, p, 1)
+	if cuts := w.path(t, 0.01, 0.30, 60); cuts < 5 {
+		t.Errorf("%d cuts although 30 %% of the repairs are lost and 1 %% of the flow", cuts)
+	}
+	if w.f.repairPath.share > 0.6 {
+		t.Errorf("share %g", w.f.repairPath.share)
+	}
+}
+
+func TestSection10_BreakerOpensAndRecovers(t *testing.T) {
+	p := fixed(2)
+	w := protected(t, p, 1)
+	psn := roce.PSN(2)
+	second := func(expected, received, ce uint32) {
+		for range 4 { // intervals of 250 ms: only together they cover a second
+			for range 40 {
+				w.write(psn)
+				psn = psn.Add(1)
+				w.wait(250 * time.Millisecond / 40)
+			}
+			w.report(expected, received, func(m *wire.LossReport) { m.Interval, m.CEMarked = 250000, ce })
+		}
+	}
+	second(100, 90, 0) // 10 % is not above ten percent
+	if w.f.State() != Protecting {
+		t.Fatal("opened at 10 %")
+	}
+	for range 3 {
+		w.report(100, 80, func(m *wire.LossReport) { m.Interval = 250000 })
+	}
+	if w.f.State() != Protecting {
+		t.Fatal("opened before a second was covered")
+	}
+	w.report(100, 80, func(m *wire.LossReport) { m.Interval = 250000 })
+	if w.f.State() != Suspended || w.f.Stats().BreakerOpened != 1 || w.f.Explain().Why != WhyBreaker {
+		t.Fatalf("state %v after a second of 20 %%", w.f.State())
+	}
+	w.log = nil
+	second(100, 95, 0)
+	if len(w.all(wire.TypeRepair)) != 0 {
+		t.Error("symbols while the breaker is open")
+	}
+	opened := w.now
+	for w.f.State() == Suspended && w.now < opened+30*time.Second {
+		second(100, 95, 0)
+	}
+	// Good windows began one second before `opened`.
+	if got := w.now - opened + time.Second; got < breakerRecover || got > breakerRecover+time.Second {
+		t.Errorf("back after %v", got)
+	}
+	second(100, 100, 51) // CE over 50 %
+	if w.f.State() != Suspended {
+		t.Error("CE over 50 % does not open it")
+	}
+}
+
+func TestSection10_BreakerStartsAnewWithEveryBadWindow(t *testing.T) {
+	var b breaker
+	now := start
+	feed := func(lost uint32) verdict {
+		now += time.Second
+		return b.add(now, &wire.LossReport{Interval: 1e6, Expected: 100, Received: 100 - lost})
+	}
+	if feed(50) != opened {
+		t.Fatal("not opened")
+	}
+	for range 9 {
+		feed(0)
+	}
+	feed(50)
+	for i := range 10 {
+		if v := feed(0); (v == recovered) != (i == 9) {
+			t.Fatalf("%v after %d good windows", v, i+1)
+		}
+	}
+}
+
+func TestSection10_PersistentImpairmentCloses(t *testing.T) {
+	w := protected(t, fixed(2), 1)
+	psn := roce.PSN(2)
+	begin := w.now
+	for w.f.ID() != 0 && w.now < begin+2*time.Minute {
+		for range 10 {
+			w.write(psn)
+			psn++
+			w.wait(100 * time.Millisecond)
+		}
+		w.report(100, 50, func(m *wire.LossReport) { m.Interval = 1e6 })
+	}
+	c := w.lastOf(wire.TypeClose)
+	if c.close.Reason != wire.CloseImpaired || c.at-begin <= breakerGiveUp || c.at-begin > breakerGiveUp+2*time.Second {
+		t.Fatalf("%v after %v", c, c.at-begin)
+	}
+	if w.f.State() != Idle || w.f.Explain().Why != WhyImpaired {
+		t.Fatal(w.f.State())
+	}
+	w.log = nil
+	closed := w.now
+	for len(w.log) == 0 && w.now < closed+2*time.Minute {
+		w.write(psn)
+		psn++
+		w.wait(100 * time.Millisecond)
+	}
+	if w.log[0].typ != wire.TypeHello || w.log[0].at < closed+impairedPause {
+		t.Errorf("%v", w.log[0])
+	}
+}
+
+func TestWindowErrsOnTheSafeSide(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	var w window
+	var events []event
+	now := start
+	for range 20000 {
+		now += time.Duration(rng.IntN(2000)) * time.Microsecond
+		if rng.IntN(50) == 0 {
+			now += 100 * time.Millisecond
+		}
+		e := event{now, int64(1 + rng.IntN(1000)), rng.IntN(3) > 0}
+		if s := w.at(now, testRTT); e.source {
+			s.source += e.octets
+		} else {
+			s.answers += e.octets
+		}
+		events = append(events, e)
+		var source, repair int64
+		for i := len(events) - 1; i >= 0 && events[i].at > now-testRTT; i-- {
+			if events[i].source {
+				source += events[i].octets
+			} else {
+				repair += events[i].octets
+			}
+		}
+		got := w.sum(now, testRTT)
+		if got.source > source || got.answers < repair {
+			t.Fatalf("at %v: sources %d of %d, repairs %d of %d", now, got.source, source, got.answers, repair)
+		}
+	}
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csf
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/wire"
+)
+
+// setLoss makes p the flow's estimate.
+func (w *world) setLoss(p float64) {
+	w.f.loss.sum, w.f.loss.weight = p, 1
+	w.f.redundancy.forget()
+}
+
+// symbols sends a block of n packets and returns how many ordinary symbols it gets.
+func (w *world) symbols(first roce.PSN, n int) int {
+	w.t.Helper()
+	before := w.f.Stats().Ordinary
+	for i := range n {
+		w.write(first.Add(i))
+		w.wait(30 * time.Microsecond)
+	}
+	w.wait(testRTT)
+	return int(w.f.Stats().Ordinary - before)
+}
+
+// The table of Section 5.3 for epsilon 1e-4, as far as the bound lets it.
+func TestSection5_3_SmallestM(t *testing.T) {
+	for _, c := range []struct {
+		k    int
+		p    float64
+		want int
+	}{
+		{8, 1e-5, 0}, {8, 1e-4, 1}, {8, 1e-3, 1}, {8, 5e-3, 2}, {8, 1e-2, 3}, {8, 2e-2, 3}, {8, 5e-2, 5}, {8, 1e-1, 7},
+		{32, 0, 0}, {32, 1e-5, 1}, {32, 1e-4, 1}, {32, 1e-3, 2}, {32, 5e-3, 3}, {32, 1e-2, 4}, {32, 2e-2, 5}, {32, 5e-2, 8}, {32, 1e-1, 8},
+		{128, 1e-5, 1}, {128, 1e-4, 1}, {128, 1e-3, 3}, {128, 5e-3, 5}, {128, 1e-2, 7}, {128, 2e-2, 8},
+	} {
+		p := defaults()
+		p.K, p.MaxRepairRatio = c.k, 1
+		w := protected(t, p, 1)
+		w.setLoss(c.p)
+		if got := w.symbols(2, c.k); got != c.want {
+			t.Errorf("k = %d, p = %g: m = %d, want %d", c.k, c.p, got, c.want)
+		}
+	}
+}
+
+func TestSection5_3_Explained(t *testing.T) {
+	p := defaults()
+	p.MaxRepairRatio = 1
+	w := protected(t, p, 1)
+	if e := w.f.Explain(); e.Why != WhyNoBlock {
+		t.Errorf("%v", e)
+	}
+	w.setLoss(1e-2)
+	w.symbols(2, 32)
+	if e := w.f.Explain(); e.Why != WhyTarget || e.M != 4 || e.K != 32 || e.Epsilon != 1e-4 {
+		t.Errorf("%+v", e)
+	}
+	w.setLoss(5e-2)
+	w.symbols(34, 32)
+	if e := w.f.Explain(); e.Why != WhyMaxM || e.M != 8 {
+		t.Errorf("%+v", e)
+	}
+	q := *p
+	q.MaxRepairRatio = 0.1
+	w.setParams(&q)
+	w.symbols(66, 320)
+	if e := w.f.Explain(); e.Why != WhyBudget {
+		t.Errorf("%+v", e)
+	}
+	for why := WhyNoPacket; why <= WhyCongestion; why++ {
+		if s := (Explanation{Why: why}).String(); s == "" || s == "Unknown." {
+			t.Errorf("no sentence for %d", why)
+		}
+	}
+}
+
+func TestSection5_3_EpsilonPerMessage(t *testing.T) {
+	p := defaults()
+	p.MaxRepairRatio, p.MessageSize = 1, 128<<20
+	w := protected(t, p, 1)
+	blocks := float64(128<<20) / (32 * 1024)
+	want := 1 - math.Pow(1-1e-4, 1/blocks)
+	if e := w.f.epsilon(); math.Abs(e-want) > 1e-3*want {
+		t.Fatalf("%g a block, want %g", e, want)
+	}
+	w.setLoss(1e-3)
+	if m := w.symbols(2, 32); m != naiveMin(32, 1e-3, want) || m <= 2 {
+		t.Errorf("m = %d", m)
+	}
+}
+
+// naiveMin is the smallest m by the plain binomial formula.
+func naiveMin(k int, p, epsilon float64) int {
+	for m := 0; ; m++ {
+		tail := 0.0
+		for x := m + 1; x <= k+m; x++ {
+			lg := func(v int) float64 { r, _ := math.Lgamma(float64(v + 1)); return r }
+			tail += math.Exp(lg(k+m) - lg(x) - lg(k+m-x) + float64(x)*math.Log(p) + float64(k+m-x)*math.Log1p(-p))
+		}
+		if tail < epsilon {
+			return m
+		}
+	}
+}
+
+func TestSection5_3_ShortBlocksAreCountedByTheirSources(t *testing.T) {
+	p := defaults()
+	p.MaxRepairRatio = 4
+	w := protected(t, p, 1)
+	for _, n := range []int{1, 2, 5, 16, 31} {
+		w.setLoss(9e-3)
+		if m := w.symbols(roce.PSN(100*n), n); m != naiveMin(n, 9e-3, 1e-4) {
+			t.Errorf("%d sources: m = %d, want %d", n, m, naiveMin(n, 9e-3, 1e-4))
+		}
+	}
+}
+
+func TestSection5_3_OnDemandHysteresis(t *testing.T) {
+	p := defaults()
+	p.Strategy, p.MaxRepairRatio = OnDemand, 1
+	w := protected(t, p, 1)
+	clean := math.Sqrt(1 - math.Pow(1-1e-4, 1.0/32)) // 1.77e-3 in fec's table
+	if math.Abs(clean-1.77e-3) > 1e-5 {
+		t.Fatal(clean)
+	}
+	psn := roce.PSN(2)
+	for i, c := range []struct {
+		p    float64
+		zero bool
+	}{{0.9, true}, {1.1, true}, {1.19, true}, {1.21, false}, {0.9, false}, {0.51, false}, {0.49, true}, {1.19, true}, {1.3, false}} {
+		w.setLoss(c.p * clean)
+		if m := w.symbols(psn, 32); (m == 0) != c.zero {
+			t.Errorf("step %d, p = %g of the limit: m = %d", i, c.p, m)
+		}
+		psn = psn.Add(32)
+	}
+	w.setLoss(1e-6)
+	w.symbols(psn, 32)
+	if w.f.Explain().Why != WhyOnDemand {
+		t.Error(w.f.Explain())
+	}
+}
+
+func TestSection5_3_FixedM(t *testing.T) {
+	w := protected(t, fixed(5), 1)
+	w.setLoss(0)
+	if m := w.symbols(2, 32); m != 5 {
+		t.Errorf("m = %d", m)
+	}
+	if e := w.f.Explain(); e.Why != WhyFixed {
+		t.Error(e)
+	}
+}
+
+// burstTail against simulated runs of losses.
+func TestSection5_3_BurstModel(t *testing.T) {
+	const p, burst, trials = 0.01, 5.0, 400000
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{32, 40} {
+		var more [16]int
+		for range trials {
+			lost := 0
+			for range n { // runs begin at random, one may overlap the end
+				if rng.Float64() < p/burst {
+					for lost++; rng.Float64() < 1-1/burst; lost++ {
+					}
+				}
+			}
+			for m := range more {
+				if lost > m {
+					more[m]++
+				}
+			}
+		}
+		for m := range more {
+			got, want := burstTail(n, m, p, burst), float64(more[m])/trials
+			if math.Abs(got-want) > 4*math.Sqrt(want/trials)+0.02*want {
+				t.Errorf("n = %d: P[> %d] = %g, simulated %g", n, m, got, want)
+			}
+		}
+	}
+	if got, want := burstTail(32, 2, 1e-3, 1), 5.2e-6; math.Abs(got-want) > 0.1*want { // no bursts: Poisson
+		t.Errorf("%g", got)
+	}
+}
+
+func TestSection5_3_Empirical(t *testing.T) {
+	independent, bursty := defaults(), defaults()
+	bursty.LossModel = Empirical
+	for _, p := range []*Params{independent, bursty} {
+		p.MaxM, p.MaxRepairRatio = 40, 4
+	}
+	m := map[*Params]int{}
+	for _, p := range []*Params{independent, bursty} {
+		w := protected(t, p, 1)
+		rng := rand.New(rand.NewPCG(3, 4))
+		for range 3000 { // one percent, in runs of five
+			lost := 0
+			for range 1000 {
+				if rng.Float64() < 0.01/5 {
+					for lost++; rng.Float64() < 0.8; lost++ {
+					}
+				}
+			}
+			w.report(1000, uint32(1000-min(lost, 1000)), func(m *wire.LossReport) { m.Interval = 1 })
+		}
+		if b := w.f.Stats().Burst; b < 2.5 || b > 10 {
+			t.Errorf("mean run estimated at %.1f", b)
+		}
+		w.setLoss(0.01)
+		m[p] = w.symbols(2, 32)
+	}
+	if m[independent] != 4 || m[bursty] < 10 {
+		t.Errorf("independent %d, empirical %d", m[independent], m[bursty])
+	}
+	// Independent losses look independent.
+	e := newLossEstimate(nil)
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 3000 {
+		lost := 0
+		for range 1000 {
+			if rng.Float64() < 0.01 {
+				lost++
+			}
+		}
+		e.add(1000, lost, true)
+	}
+	if b := e.burst(); b > 1.6 {
+		t.Errorf("mean run of independent losses estimated at %.1f", b)
+	}
+}
+
+func TestSection5_3_LossIsAPacketWeightedAverage(t *testing.T) {
+	e := &lossEstimate{sum: 0, weight: 1}
+	e.add(1000, 80, true)
+	if got := e.p(); math.Abs(got-0.08/8) > 1e-12 {
+		t.Errorf("after 1000 packets: %g", got)
+	}
+	e = &lossEstimate{sum: 0, weight: 1}
+	e.add(50000, 4000, true) // more than 1000 weigh no more
+	if got := e.p(); math.Abs(got-0.08/8) > 1e-12 {
+		t.Errorf("after 50000 packets: %g", got)
+	}
+	e = &lossEstimate{sum: 0, weight: 1}
+	e.add(100, 8, true)
+	if got := e.p(); math.Abs(got-0.08/80) > 1e-12 {
+		t.Errorf("after 100 packets: %g", got)
+	}
+	e.add(0, 0, true)
+	if got := e.p(); math.Abs(got-0.08/80) > 1e-12 {
+		t.Errorf("an empty interval changes p to %g", got)
+	}
+}
+
+func TestSection5_3_CongestionNeverRaisesM(t *testing.T) {
+	p := defaults()
+	p.MaxRepairRatio = 1
+	w := protected(t, p, 1)
+	w.setLoss(1e-3)
+	for range 50 {
+		w.report(1000, 950, func(m *wire.LossReport) { m.CEMarked = 10 }) // 1.05 %
+	}
+	if got := w.f.Stats().Loss; got != 1e-3 {
+		t.Errorf("p = %g", got)
+	}
+	w.report(1000, 1000, func(m *wire.LossReport) { m.CEMarked = 500 }) // less loss counts all the same
+	if got := w.f.Stats().Loss; got >= 1e-3 {
+		t.Errorf("p = %g", got)
+	}
+	w.setLoss(1e-3)
+	w.report(1000, 950, func(m *wire.LossReport) { m.CEMarked = 9 }) // under 1 %: transmission loss
+	if got := w.f.Stats().Loss; got <= 1e-3 {
+		t.Errorf("p = %g", got)
+	}
+	if got := w.f.Stats().Congested; got != 51 {
+		t.Errorf("%d intervals", got)
+	}
+}
+
+func TestSection5_3_NewFlowStartsFromThePath(t *testing.T) {
+	p := defaults()
+	p.PeerSite = "west"
+	w := protected(t, p, 1)
+	for range 40 {
+		w.report(1000, 980, nil)
+	}
+	second := w.newFlow(wire.KindRoCEv2, gateway)
+	if got := second.Stats().Loss; math.Abs(got-0.02) > 0.001 {
+		t.Errorf("a new flow starts at p = %g", got)
+	}
+	q := *p
+	q.PeerSite = "north"
+	w.p = &q
+	if got := w.newFlow(wire.KindRoCEv2, gateway).Stats().Loss; got != priorLoss {
+		t.Errorf("a flow to another site starts at p = %g", got)
+	}
+}
+
+func TestSection5_3_CleanPathNeedsNothing(t *testing.T) {
+	p := defaults()
+	w := protected(t, p, 1)
+	if m := w.symbols(2, 32); m != 2 {
+		t.Errorf("m = %d on an unknown path", m)
+	}
+	for range 40 {
+		w.report(1000, 1000, nil)
+	}
+	if m := w.symbols(34, 32); m != 0 {
+		t.Errorf("m = %d after 40,000 packets without loss", m)
+	}
+}
+
+func TestSection8_1_ReportsThatMakeNoSense(t *testing.T) {
+	w := protected(t, defaults(), 1)
+	before := w.f.Stats().Loss
+	w.report(0, 0, nil)
+	w.report(0, 100, func(m *wire.LossReport) { m.Interval = 0 })
+	if got := w.f.Stats().Loss; got != before {
+		t.Errorf("p = %g", got)
+	}
+	w.report(10, math.MaxUint32, func(m *wire.LossReport) { m.RepairsReceived = math.MaxUint32; m.RepairsCEMarked = math.MaxUint32 })
+	w.report(math.MaxUint32, 0, func(m *wire.LossReport) { m.Interval = 1 })
+	if s := w.f.Stats(); !(s.Loss >= 0 && s.Loss <= 1) || !(s.RepairShare > 0 && s.RepairShare <= 1) {
+		t.Errorf("p = %g, share %g", s.Loss, s.RepairShare)
+	}
+	w.f.HandlePathReport(w.now, gateway, &wire.PathReport{}, &w.acts)
+	if w.take(); w.f.Stats().PathReports != 1 {
+		t.Error("PATH_REPORT is not counted")
+	}
+}
