@@ -26,6 +26,7 @@ type report struct {
 	flows    []agentapi.Flow
 	counts   agentapi.FlowCount
 	held     int64
+	mtu      agentapi.MTUTooSmall
 	counters map[string]uint64
 	drops    map[string]uint64
 }
@@ -91,6 +92,10 @@ func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
 		s.Workers = append(s.Workers, r.status)
 		s.Memory.InUse += r.status.PoolInUse
 		s.Memory.Held += r.held
+		s.MTUTooSmall.Flows += r.mtu.Flows
+		if r.mtu.Need > s.MTUTooSmall.Need {
+			s.MTUTooSmall.Need, s.MTUTooSmall.Have = r.mtu.Need, r.mtu.Have
+		}
 		s.Flows.Sending += r.counts.Sending
 		s.Flows.Protected += r.counts.Protected
 		s.Flows.Receiving += r.counts.Receiving
@@ -188,6 +193,9 @@ func (w *worker) report(withFlows bool) *report {
 		if s.machine != nil && s.machine.State() == csf.Protecting {
 			r.counts.Protected++
 		}
+		if s.machine != nil {
+			r.addMTU(s.machine.Stats())
+		}
 		r.add(f, "csf_", withFlows)
 	}
 	for _, x := range w.receiving {
@@ -197,6 +205,17 @@ func (w *worker) report(withFlows bool) *report {
 		r.add(f, "crf_", withFlows)
 	}
 	return r
+}
+
+// addMTU notes a flow whose repairs do not fit the uplink.
+func (r *report) addMTU(s *csf.Stats) {
+	if s.MTUNeed == 0 {
+		return
+	}
+	r.mtu.Flows++
+	if s.MTUNeed > r.mtu.Need {
+		r.mtu.Need, r.mtu.Have = s.MTUNeed, s.MTUHave
+	}
 }
 
 func (r *report) add(f agentapi.Flow, prefix string, withFlows bool) {
