@@ -5,8 +5,10 @@ package endpoint
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"crem.dev/crem/agent/roce"
@@ -49,10 +51,88 @@ func DefaultOptions() Options {
 	}
 }
 
+var opNames = map[string]rc.Op{"write": rc.Write, "send": rc.Send, "read": rc.Read, "mixed": Mixed}
+
+// opName is the operation as a flag.
+func opName(op rc.Op) string {
+	if op == Mixed {
+		return "mixed"
+	}
+	return op.String()
+}
+
+// roles as a flag.
+const (
+	requester = "requester"
+	responder = "responder"
+)
+
+// Register makes a command line flag of every option, with the present value as default.
+func (o *Options) Register(fs *flag.FlagSet) {
+	fs.Func("role", requester+" or "+responder, func(s string) error {
+		o.Requester = s == requester
+		if s != requester && s != responder {
+			return errors.New("no such role")
+		}
+		return nil
+	})
+	fs.StringVar(&o.Device, "if", o.Device, "`interface`")
+	fs.TextVar(&o.Local, "local", o.Local, "own `address`")
+	fs.TextVar(&o.Remote, "remote", o.Remote, "the other end's `address`")
+	fs.StringVar(&o.NextHop, "next-hop", o.NextHop, "`MAC` address of the next hop; default: from the routing and neighbour tables")
+	fs.IntVar(&o.QPs, "qps", o.QPs, "connections")
+	fs.Func("op", "`operation`: write (default), send, read or mixed (all three in turn)", func(s string) error {
+		op, ok := opNames[s]
+		if !ok {
+			return errors.New("no such operation")
+		}
+		o.Op = op
+		return nil
+	})
+	fs.IntVar(&o.Size, "size", o.Size, "`octets` of a message")
+	fs.IntVar(&o.Config.MTU, "mtu", o.Config.MTU, "RoCE path MTU")
+	fs.IntVar(&o.Config.Depth, "depth", o.Config.Depth, "messages outstanding")
+	fs.IntVar(&o.Config.Reads, "reads", o.Config.Reads, "of them, READs")
+	fs.IntVar(&o.Config.Window, "window", o.Config.Window, "packets in flight")
+	fs.Int64Var(&o.Config.Rate, "rate", o.Config.Rate, "`bits` per second at which data is paced, 0: not")
+	fs.DurationVar(&o.Config.Timeout, "timeout", o.Config.Timeout, "local ACK timeout")
+	fs.IntVar(&o.Config.Retries, "retries", o.Config.Retries, "retries in a row, below 0: for ever")
+	fs.BoolVar(&o.Config.Coalesce, "coalesce", o.Config.Coalesce, "one ACK for all that came in a batch")
+	fs.Func("tos", "TOS or traffic class, DSCP and ECN (default ECT(0))", func(s string) error {
+		v, err := strconv.ParseUint(s, 0, 8)
+		o.Config.TOS = uint8(v)
+		return err
+	})
+	fs.Uint64Var(&o.Config.Seed, "seed", o.Config.Seed, "of the payload, and the PSNs")
+	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "requester: `time` before the measurement")
+	fs.DurationVar(&o.Duration, "duration", o.Duration, "requester: `time` of the measurement")
+	fs.DurationVar(&o.Drain, "drain", o.Drain, "requester: longest wait afterwards for messages that are outstanding")
+	fs.DurationVar(&o.Nap, "nap", o.Nap, "pause between batches while there is traffic")
+}
+
+// Args returns the command line by which Register's flags give these options.
+func (o *Options) Args() []string {
+	role := responder
+	if o.Requester {
+		role = requester
+	}
+	args := []string{"-role", role, "-op", opName(o.Op), "-tos", strconv.Itoa(int(o.Config.TOS))}
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	o.Register(fs)
+	fs.VisitAll(func(f *flag.Flag) {
+		switch f.Name {
+		case "role", "op", "tos":
+		default:
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	return args
+}
+
 func (o *Options) validate() error {
 	switch {
-	case o.Device == "":
-		return errors.New("an endpoint needs an interface")
+	case o.Device == "" || !o.Local.IsValid() || !o.Remote.IsValid():
+		return errors.New("an endpoint needs -role, -if, -local and -remote")
 	case o.QPs < 1 || o.QPs > maxQPs:
 		return fmt.Errorf("%d connections are not between 1 and %d", o.QPs, maxQPs)
 	case o.Warmup < 0 || o.Duration <= 0 || o.Drain < 0:

@@ -142,18 +142,15 @@ func (h *Host) result(now time.Duration, ended string) *Result {
 		m.to = sum(now, h.qps)
 	}
 	r := &Result{
-		Role: "responder", Op: "mixed", Ended: ended, Refused: h.refused, Seconds: (m.to.at - m.from.at).Seconds(),
+		Role: responder, Op: opName(h.o.Op), Ended: ended, Refused: h.refused, Seconds: (m.to.at - m.from.at).Seconds(),
 		RingDropped: h.ring.Dropped(), SendDropped: h.send.Dropped, Messages: len(m.times), Unfinished: m.unfinished, MCT: m.percentiles(),
 		NAKs: m.to.naks - m.from.naks, Timeouts: m.to.timeouts - m.from.timeouts, Sent: m.to.sent - m.from.sent, Needed: m.to.needed - m.from.needed,
-	}
-	if h.o.Op != Mixed {
-		r.Op = h.o.Op.String()
 	}
 	if r.Seconds > 0 {
 		r.GoodputBps = float64(m.to.acked-m.from.acked) * 8 / r.Seconds
 	}
 	if h.o.Requester {
-		r.Role = "requester"
+		r.Role = requester
 	}
 	for _, q := range h.qps {
 		h.add(r, q)

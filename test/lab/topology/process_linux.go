@@ -56,6 +56,11 @@ func (l *Lab) Start(n *Namespace, name string, args ...string) (*Process, error)
 	p.cmd.WaitDelay = time.Second
 	// A group of its own: the terminal's interrupt goes to the lab, which stops its programs in order. The death signal follows the namespace's thread.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.interrupted {
+		return nil, errors.New("the lab was interrupted")
+	}
 	if err := n.Do(p.cmd.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -38,7 +39,10 @@ type Options struct {
 // Lab is a built lab.
 type Lab struct {
 	HostA, GwA, WAN, GwB, HostB *Namespace
-	processes                   []*Process
+
+	mu          sync.Mutex
+	processes   []*Process
+	interrupted bool
 }
 
 // site is one side of the lab.
@@ -73,11 +77,19 @@ func New(o Options) (*Lab, error) {
 	return l, nil
 }
 
-// Close stops every program of the lab and removes it.
-func (l *Lab) Close() {
+// Interrupt kills every program of the lab, so that whoever waits for one goes on. It may be called from any goroutine; Close is still needed.
+func (l *Lab) Interrupt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.interrupted = true
 	for _, p := range l.processes {
 		p.Kill()
 	}
+}
+
+// Close stops every program of the lab and removes it.
+func (l *Lab) Close() {
+	l.Interrupt()
 	for _, n := range []*Namespace{l.HostA, l.GwA, l.WAN, l.GwB, l.HostB} {
 		if n != nil {
 			n.close()

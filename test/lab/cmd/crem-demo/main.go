@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command crem-demo shows what CREM does: the same RDMA transfer without and with it, over a rate-limited link with a long round trip and several kinds
+// of loss. It makes a lab of network namespaces (root), shows progress, prints a table, and writes the results as JSON and as a picture.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"crem.dev/crem/test/lab/trial"
+)
+
+// options are the flags.
+type options struct {
+	programs trial.Programs
+	out, svg string
+	link     link
+	only     string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, parse())
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "crem-demo:", err)
+		os.Exit(1)
+	}
+}
+
+func parse() options {
+	var o options
+	here := "build"
+	if self, err := os.Executable(); err == nil {
+		here = filepath.Dir(self)
+	}
+	flag.StringVar(&o.programs.Agent, "agent", filepath.Join(here, "crem-agent"), "`path` of crem-agent; empty: only the unprotected transfers")
+	flag.StringVar(&o.programs.WAN, "wan", filepath.Join(here, "crem-wan"), "`path` of crem-wan")
+	flag.StringVar(&o.programs.RC, "rc", filepath.Join(here, "crem-rc"), "`path` of crem-rc")
+	flag.StringVar(&o.out, "out", "build/demo.json", "`file` for the results")
+	flag.StringVar(&o.svg, "svg", "", "`file` for the picture; empty: none")
+	flag.StringVar(&o.only, "only", "", "run only the transfers whose name contains this `text`, after the lossless one")
+	flag.Int64Var(&o.link.rate, "rate", 400_000_000, "of the link, in `bits` per second")
+	flag.DurationVar(&o.link.rtt, "rtt", 20*time.Millisecond, "round-trip `time`")
+	flag.Float64Var(&o.link.window, "window", 1.6, "packets in flight, in bandwidth-delay products")
+	flag.IntVar(&o.link.depth, "depth", 8, "messages outstanding")
+	flag.DurationVar(&o.link.duration, "duration", 10*time.Second, "`time` of each measurement")
+	flag.DurationVar(&o.link.warmup, "warmup", 3*time.Second, "`time` before each measurement")
+	flag.Uint64Var(&o.link.seed, "seed", 1, "of the losses")
+	flag.Parse()
+	return o
+}
+
+func run(ctx context.Context, o options) error {
+	if err := check(&o); err != nil {
+		return err
+	}
+	show := newScreen(os.Stdout, &o.link)
+	rows, err := transfers(ctx, &o, show)
+	if err != nil {
+		return err
+	}
+	show.table(rows)
+	if err := writeJSON(o.out, rows); err != nil {
+		return err
+	}
+	if o.svg != "" {
+		if err := write(o.svg, plot(rows, &o.link)); err != nil {
+			return err
+		}
+	}
+	show.files(o.out, o.svg)
+	return nil
+}
+
+// check says at once what would fail later.
+func check(o *options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("needs root: it makes network namespaces")
+	}
+	for _, p := range []string{o.programs.WAN, o.programs.RC, o.programs.Agent} {
+		if p == "" {
+			continue
+		}
+		if _, err := exec.LookPath(p); err != nil {
+			return fmt.Errorf("%w: build it first (make build-lab)", err)
+		}
+	}
+	return nil
+}
+
+// transfers runs every scenario without and with CREM.
+func transfers(ctx context.Context, o *options, show *screen) ([]row, error) {
+	var rows []row
+	lossless := 0.0
+	for _, s := range scenarios(o) {
+		show.start(&s)
+		out, err := trial.Run(ctx, o.programs, s.trial(&o.link))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		r := newRow(&s, &o.link, out, lossless)
+		if lossless == 0 {
+			lossless = r.GoodputBps
+			r.setLossless(lossless)
+		}
+		rows = append(rows, r)
+		show.done(&r)
+	}
+	return rows, nil
+}
+
+func writeJSON(name string, rows []row) error {
+	text, err := json.MarshalIndent(rows, "", "  ")
+	if err != nil {
+		return err
+	}
+	return write(name, append(text, '\n'))
+}
+
+func write(name string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, text, 0o644)
+}
