@@ -3,6 +3,8 @@
 package csf
 
 import (
+	"time"
+
 	"crem.dev/crem/agent/fec"
 )
 
@@ -64,6 +66,10 @@ type Params struct {
 
 	Spread bool // spread a block's repair symbols over the next block's packets
 	Digest bool // offer the block digest
+
+	// LeastBurstGap raises burstGap to what the packet source can tell: copies that come in batches a millisecond apart would
+	// end a block with every batch. 0: no raise.
+	LeastBurstGap time.Duration
 
 	// PathMTU is the IP MTU towards the peer, TunnelOverhead what a tunnel (ESP) adds to each datagram, both in octets. A
 	// REPAIR must fit with the don't-fragment bit set, otherwise the flow is not protected.

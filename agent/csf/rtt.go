@@ -82,7 +82,8 @@ type ackSample struct {
 	timing bool
 }
 
-// burstGap is how long a flow must be silent for its open block to close: SRTT/8, between 50 microseconds and 1 ms (Section 4.2).
+// burstGap is how long a flow must be silent for its open block to close: SRTT/8, between 50 microseconds and 1 ms (Section 4.2), but
+// longer than the pauses that the tap itself makes, which are no silence of the flow.
 func (f *Flow) burstGap() time.Duration {
-	return min(max(f.rtt.smoothed()/8, 50*time.Microsecond), time.Millisecond)
+	return max(min(max(f.rtt.smoothed()/8, 50*time.Microsecond), time.Millisecond), f.params.LeastBurstGap)
 }

@@ -4,11 +4,16 @@ package engine
 
 import (
 	"net/netip"
+	"time"
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
 	"crem.dev/crem/agent/packet"
 )
+
+// leastBurstGap: a tap hands over what it has once a millisecond (packet.TapConfig.Retire), late by a scheduling delay of the worker. A flow
+// is silent when four such batches brought nothing of it.
+const leastBurstGap = 4 * time.Millisecond
 
 // snapshot is one configuration with the kernel objects that it needs. Workers read it, the engine's control side makes it; nobody changes it.
 type snapshot struct {
@@ -64,6 +69,7 @@ func (s *snapshot) resolve() {
 				for _, site := range d.Sites {
 					send := r.Profile.CSF
 					send.PathMTU = u.mtu
+					send.LeastBurstGap = leastBurstGap
 					send.PeerSite = d.Name + "/" + site.Name
 					s.sendParams[sendParamsKey{r.Profile, u.mtu, site.Name}] = &send
 				}
