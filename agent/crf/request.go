@@ -32,13 +32,12 @@ type rangeRound struct {
 func (f *Flow) blockDue(b *block) time.Duration {
 	due := b.symbolAt + f.rtt.smooth/4
 	switch {
+	case b.tail:
+		due = b.opened + f.rtt.tail()
 	case b.rounds > 0:
 		due = b.asked + f.rtt.retry()
 	case b.last || f.ordinary > b.first:
 		due = b.symbolAt
-	}
-	if b.tail {
-		due = max(due, b.opened+f.rtt.tail())
 	}
 	return min(due, b.opened+f.rtt.expiry())
 }
