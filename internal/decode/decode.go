@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package decode prints the RoCEv2 packets and CREM messages of a capture, one line each: what `kubectl crem decode` shows.
+//
+// It reads pcap (also gzipped) and pcapng, with Ethernet, Linux cooked or raw IP frames, and says of each RoCEv2 packet
+// whether its invariant CRC is right, and why CREM would not protect it if it would not.
+package decode
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Options says what to print and how.
+type Options struct {
+	// Port is the CREM port of the domain; 0 prints RoCEv2 only, since CREM has no default port (Section 3).
+	Port uint16
+	// JSON prints each line as a JSON object instead of text.
+	JSON bool
+}
+
+// Summary counts the packets of a capture.
+type Summary struct {
+	Packets   int // all
+	RoCE      int // RoCEv2 packets
+	BadICRC   int // of these, those whose invariant CRC is wrong
+	Refused   int // RoCEv2 packets that CREM can't protect, for a reason of roce.Parse; not in RoCE
+	CREM      int // messages
+	Malformed int // datagrams of the CREM port that are no message; not in CREM
+	Cut       int // printed packets of which the capture has only the beginning
+}
+
+// String returns the counts in one sentence.
+func (s Summary) String() string {
+	return fmt.Sprintf("%d packets: %d RoCEv2 (%d with a wrong ICRC), %d RoCEv2 that can't be protected, %d CREM, %d malformed CREM, %d cut by the capture, %d other",
+		s.Packets, s.RoCE, s.BadICRC, s.Refused, s.CREM, s.Malformed, s.Cut, s.Packets-s.RoCE-s.Refused-s.CREM-s.Malformed)
+}
+
+// Capture reads a capture from r to its end and writes its lines to w. The Summary is of what was read, also when an error of r or
+// w is returned.
+func Capture(w io.Writer, r io.Reader, o Options) (Summary, error) {
+	var s Summary
+	file, err := open(r)
+	if err != nil {
+		return s, fmt.Errorf("not a capture: %w", err)
+	}
+	out := bufio.NewWriter(w)
+	for {
+		r, err := file.next()
+		if errors.Is(err, io.EOF) {
+			return s, out.Flush()
+		}
+		var p captured
+		if err == nil {
+			p, err = framed(r)
+		}
+		if err != nil {
+			return s, errors.Join(fmt.Errorf("after packet %d: %w", s.Packets, err), out.Flush())
+		}
+		s.Packets++
+		l := s.packet(p, o.Port)
+		if l == nil {
+			continue
+		}
+		if err := write(out, s.Packets, p, l, o.JSON); err != nil {
+			return s, err
+		}
+	}
+}
+
+// packet returns the line of a packet, nil if it is neither RoCEv2 nor CREM.
+func (s *Summary) packet(p captured, port uint16) line {
+	l := s.roce(p)
+	if l == nil && port != 0 {
+		l = s.crem(p, port)
+	}
+	if l != nil && p.cut() {
+		s.Cut++
+		l.add("captured", p.octets)
+		l.add("length", p.length)
+	}
+	return l
+}
+
+// write prints a line with the packet's number in the file, as other tools count it, and its time.
+func write(w *bufio.Writer, number int, p captured, l line, asJSON bool) error {
+	var text []byte
+	if asJSON {
+		var err error
+		if text, err = json.Marshal(append(line{{"packet", number}, {"time", p.time.UTC().Format(time.RFC3339Nano)}}, l...)); err != nil {
+			return err
+		}
+	} else {
+		const micro = "2006-01-02T15:04:05.000000Z"
+		text = fmt.Appendf(nil, "%6d %s %s", number, p.time.UTC().Format(micro), l.text())
+	}
+	_, err := w.Write(append(text, '\n'))
+	return err
+}
