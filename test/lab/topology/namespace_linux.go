@@ -25,16 +25,32 @@ type Namespace struct {
 func newNamespace(name string) (*Namespace, error) {
 	n := &Namespace{Name: name, calls: make(chan func()), ended: make(chan struct{})}
 	ready := make(chan error)
-	go n.live(ready)
+	go onOwnThread(func() { n.live(ready) })
 	if err := <-ready; err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
 	return n, nil
 }
 
-// live runs in the namespace's thread. The thread is never unlocked, so the runtime ends it with the goroutine, and the kernel the namespace.
-func (n *Namespace) live(ready chan<- error) {
+// onOwnThread runs f in a thread that ends with it. The process's first thread can't be one: the runtime never ends it.
+func onOwnThread(f func()) {
 	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return // still locked: the runtime ends the thread with the goroutine, and the kernel the namespaces with the thread
+	}
+	locked := make(chan struct{})
+	go func() { // in another thread, since this one is taken
+		runtime.LockOSThread()
+		close(locked)
+		f()
+	}()
+	<-locked
+	runtime.UnlockOSThread()
+}
+
+// live runs in the namespace's thread.
+func (n *Namespace) live(ready chan<- error) {
 	defer close(n.ended)
 	n.tid = unix.Gettid()
 	err := enter()
@@ -42,7 +58,7 @@ func (n *Namespace) live(ready chan<- error) {
 	if err != nil {
 		return
 	}
-	for f := range n.calls {
+	for f := <-n.calls; f != nil; f = <-n.calls {
 		f()
 	}
 }
@@ -86,9 +102,12 @@ func (n *Namespace) Do(f func() error) error {
 // Path names the namespace for other programs, as in nsenter --net=PATH, while it lives.
 func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), n.tid) }
 
-// close ends the thread.
+// close ends the thread. It may be called again.
 func (n *Namespace) close() {
-	close(n.calls)
+	select {
+	case n.calls <- nil:
+	case <-n.ended:
+	}
 	<-n.ended
 }
 
