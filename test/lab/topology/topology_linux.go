@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -21,24 +22,30 @@ var (
 	GwB4, GwB6     = netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:b::1")
 )
 
-// Uplink is the gateways' interface to the WAN; WANA and WANB are the two interfaces of the namespace wan; Device is the hosts' interface.
+// Uplink is the gateways' interface to the WAN and Access the one to their host; WANA and WANB are the two interfaces of the namespace wan; Device is the
+// hosts' interface.
 const (
 	Uplink = "wan0"
+	Access = "lan0"
 	WANA   = "a0"
 	WANB   = "b0"
 	Device = "eth0"
-	lan    = "lan0"
 )
+
+// MACA and MACB are the link addresses of the hosts: the gateways know their neighbours and do not ask.
+var MACA, MACB = mac(1, 2), mac(2, 2)
 
 // Options of the lab.
 type Options struct {
-	LANMTU int // largest IP packet between hosts and gateways
-	WANMTU int // largest IP packet on the uplinks: room for repair symbols
+	LANMTU int  // largest IP packet between hosts and gateways
+	WANMTU int  // largest IP packet on the uplinks: room for repair symbols
+	TAP    bool // virtual machines stand for the hosts: lan0 is a TAP, and there are no namespaces HostA and HostB
 }
 
 // Lab is a built lab.
 type Lab struct {
 	HostA, GwA, WAN, GwB, HostB *Namespace
+	TAPA, TAPB                  *os.File // with Options.TAP: the hosts' ends of the cables, for a virtual machine monitor; closed with the lab
 
 	mu          sync.Mutex
 	processes   []*Process
@@ -47,7 +54,8 @@ type Lab struct {
 
 // site is one side of the lab.
 type site struct {
-	host, gateway      *Namespace
+	host, gateway      *Namespace // host is nil with Options.TAP
+	tap                **os.File
 	hostMAC, lanMAC    net.HardwareAddr
 	uplinkMAC          net.HardwareAddr
 	hostAddr, lanAddr  []string // with prefix length, IPv4 and IPv6
@@ -59,10 +67,15 @@ type site struct {
 // New makes the lab. On an error nothing is left.
 func New(o Options) (*Lab, error) {
 	l := &Lab{}
-	for _, n := range []struct {
+	type named struct {
 		to   **Namespace
 		name string
-	}{{&l.HostA, "hostA"}, {&l.GwA, "gwA"}, {&l.WAN, "wan"}, {&l.GwB, "gwB"}, {&l.HostB, "hostB"}} {
+	}
+	all := []named{{&l.GwA, "gwA"}, {&l.WAN, "wan"}, {&l.GwB, "gwB"}}
+	if !o.TAP {
+		all = append(all, named{&l.HostA, "hostA"}, named{&l.HostB, "hostB"})
+	}
+	for _, n := range all {
 		ns, err := newNamespace(n.name)
 		if err != nil {
 			l.Close()
@@ -95,18 +108,23 @@ func (l *Lab) Close() {
 			n.close()
 		}
 	}
+	for _, f := range []*os.File{l.TAPA, l.TAPB} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
 }
 
 func mac(site, port byte) net.HardwareAddr { return net.HardwareAddr{0x02, 0xc0, 0, 0, site, port} }
 
 func (l *Lab) build(o Options) error {
 	a := &site{
-		host: l.HostA, gateway: l.GwA, hostMAC: mac(1, 2), lanMAC: mac(1, 1), uplinkMAC: mac(1, 9),
+		host: l.HostA, tap: &l.TAPA, gateway: l.GwA, hostMAC: MACA, lanMAC: mac(1, 1), uplinkMAC: mac(1, 9),
 		hostAddr: []string{"10.1.0.2/24", "fd00:1::2/64"}, lanAddr: []string{"10.1.0.1/24", "fd00:1::1/64"},
 		uplinkAddr: []netip.Addr{GwA4, GwA6}, lanGateway: []string{"10.1.0.1", "fd00:1::1"}, subnet: []string{"10.1.0.0/24", "fd00:1::/64"}, wanPort: WANA,
 	}
 	b := &site{
-		host: l.HostB, gateway: l.GwB, hostMAC: mac(2, 2), lanMAC: mac(2, 1), uplinkMAC: mac(2, 9),
+		host: l.HostB, tap: &l.TAPB, gateway: l.GwB, hostMAC: MACB, lanMAC: mac(2, 1), uplinkMAC: mac(2, 9),
 		hostAddr: []string{"10.2.0.2/24", "fd00:2::2/64"}, lanAddr: []string{"10.2.0.1/24", "fd00:2::1/64"},
 		uplinkAddr: []netip.Addr{GwB4, GwB6}, lanGateway: []string{"10.2.0.1", "fd00:2::1"}, subnet: []string{"10.2.0.0/24", "fd00:2::/64"}, wanPort: WANB,
 	}
@@ -118,9 +136,9 @@ func (l *Lab) build(o Options) error {
 	return errors.Join(a.routes(b), b.routes(a))
 }
 
-// links makes the site's two veth pairs.
+// links makes the site's two cables.
 func (s *site) links(wan *Namespace, o Options) error {
-	if err := veth(s.host, Device, s.hostMAC, s.gateway, lan, s.lanMAC, o.LANMTU); err != nil {
+	if err := s.access(o); err != nil {
 		return err
 	}
 	if err := veth(s.gateway, Uplink, s.uplinkMAC, wan, s.wanPort, nil, o.WANMTU); err != nil {
@@ -135,10 +153,23 @@ func (s *site) links(wan *Namespace, o Options) error {
 	}
 	return errors.Join(
 		s.gateway.Do(forward),
-		s.host.Do(func() error { return up(Device, s.hostAddr) }),
-		s.gateway.Do(func() error { return errors.Join(up(lan, s.lanAddr), up(Uplink, uplink)) }),
+		s.gateway.Do(func() error { return errors.Join(up(Access, s.lanAddr), up(Uplink, uplink)) }),
 		wan.Do(func() error { return up(s.wanPort, nil) }),
 	)
+}
+
+// access makes the cable between host and gateway, and the host's end of it ready.
+func (s *site) access(o Options) error {
+	if o.TAP {
+		return s.gateway.Do(func() (err error) {
+			*s.tap, err = newTAP(Access, s.lanMAC, o.LANMTU)
+			return err
+		})
+	}
+	if err := veth(s.host, Device, s.hostMAC, s.gateway, Access, s.lanMAC, o.LANMTU); err != nil {
+		return err
+	}
+	return s.host.Do(func() error { return up(Device, s.hostAddr) })
 }
 
 // routes gives the site's host and gateway their routes and neighbours towards the other site.
@@ -154,12 +185,15 @@ func (s *site) routes(other *site) error {
 	gateway := func() error {
 		var errs []error
 		for i, via := range other.uplinkAddr {
-			errs = append(errs, neighbour(lan, host4or6(s.hostAddr[i]), s.hostMAC))
+			errs = append(errs, neighbour(Access, host4or6(s.hostAddr[i]), s.hostMAC))
 			errs = append(errs, neighbour(Uplink, via.String(), other.uplinkMAC))
 			errs = append(errs, route(Uplink, netip.PrefixFrom(via, via.BitLen()).String(), ""))
 			errs = append(errs, route(Uplink, other.subnet[i], via.String()))
 		}
 		return errors.Join(errs...)
+	}
+	if s.host == nil {
+		return s.gateway.Do(gateway)
 	}
 	return errors.Join(s.host.Do(host), s.gateway.Do(gateway))
 }

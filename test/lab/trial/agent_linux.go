@@ -5,6 +5,7 @@ package trial
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -46,38 +47,34 @@ type Agent struct {
 	process *topology.Process
 }
 
-// startAgents starts both agents and waits until their data paths are attached.
-func (t *run) startAgents(ctx context.Context) error {
-	profile := filepath.Join(t.dir, "profile.yaml")
-	if err := os.WriteFile(profile, []byte(t.c.Profile), 0o600); err != nil {
-		return err
+// StartAgents starts an agent in both gateways of a lab and waits until their data paths are attached. They end with the lab. profile is the text of a
+// CREMProfile with the name ProfileName; dir is an empty folder for their files.
+func StartAgents(ctx context.Context, lab *topology.Lab, program, profile, dir string) (a, b *Agent, err error) {
+	name := filepath.Join(dir, "profile.yaml")
+	if err := os.WriteFile(name, []byte(profile), 0o600); err != nil {
+		return nil, nil, err
 	}
 	for _, side := range []struct {
 		to   **Agent
 		ns   *topology.Namespace
 		site string
-	}{{&t.now.AgentA, t.now.Lab.GwA, "east"}, {&t.now.AgentB, t.now.Lab.GwB, "west"}} {
-		own := filepath.Join(t.dir, side.ns.Name)
+	}{{&a, lab.GwA, "east"}, {&b, lab.GwB, "west"}} {
+		own := filepath.Join(dir, side.ns.Name)
 		if err := os.Mkdir(own, 0o700); err != nil {
-			return err
+			return nil, nil, err
 		}
 		file := filepath.Join(own, "domain.yaml")
 		if err := os.WriteFile(file, []byte(domain(side.site)), 0o600); err != nil {
-			return err
+			return nil, nil, err
 		}
-		a := &Agent{lab: t.now.Lab, ns: side.ns, program: t.programs.Agent, socket: filepath.Join(own, "agent.sock")}
-		a.args = []string{"run", "-f", file, "-f", profile, "--node", side.ns.Name, "--socket", a.socket, "--state-dir", filepath.Join(own, "state")}
-		if err := a.Start(); err != nil {
-			return err
+		g := &Agent{lab: lab, ns: side.ns, program: program, socket: filepath.Join(own, "agent.sock")}
+		g.args = []string{"run", "-f", file, "-f", name, "--node", side.ns.Name, "--socket", g.socket, "--state-dir", filepath.Join(own, "state")}
+		if err := g.Start(); err != nil {
+			return nil, nil, err
 		}
-		*side.to = a
+		*side.to = g
 	}
-	for _, a := range []*Agent{t.now.AgentA, t.now.AgentB} {
-		if err := a.attached(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a, b, errors.Join(a.attached(ctx), b.attached(ctx))
 }
 
 // Start starts the agent, anew if it ran before.

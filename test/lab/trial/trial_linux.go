@@ -131,7 +131,7 @@ type run struct {
 	out      Outcome
 }
 
-func (t *run) run(ctx context.Context) (*Outcome, error) {
+func (t *run) run(ctx context.Context) (_ *Outcome, err error) {
 	// An interrupt must not wait for a program that has not ended: without its namespaces nothing of the lab goes on.
 	stop := context.AfterFunc(ctx, t.now.Lab.Interrupt)
 	defer stop()
@@ -139,7 +139,8 @@ func (t *run) run(ctx context.Context) (*Outcome, error) {
 		return nil, err
 	}
 	if t.c.Profile != "" {
-		if err := t.startAgents(ctx); err != nil {
+		t.now.AgentA, t.now.AgentB, err = StartAgents(ctx, t.now.Lab, t.programs.Agent, t.c.Profile, t.dir)
+		if err != nil {
 			return nil, err
 		}
 	}
