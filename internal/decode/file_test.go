@@ -189,9 +189,13 @@ func TestPcapOrders(t *testing.T) {
 
 func FuzzCapture(f *testing.F) {
 	all := frames(f)
-	f.Add(pcap(f, 1, 1<<16, all))
-	f.Add(pcap(f, 113, 80, all))
-	f.Add(pcapng(f, all[:6]))
+	for i := range all { // small files: the fuzzer spends its time on shrinking large ones
+		if one := all[i : i+1]; len(all[i]) < 130 {
+			f.Add(pcap(f, 1, 1<<16, one))
+			f.Add(pcapng(f, one))
+		}
+	}
+	f.Add(pcap(f, 113, 80, all[:1]))
 	f.Fuzz(func(t *testing.T, capture []byte) {
 		var out bytes.Buffer
 		s, err := Capture(&out, bytes.NewReader(capture), Options{Port: cremPort, JSON: true})
