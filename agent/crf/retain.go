@@ -12,7 +12,7 @@ const history = 1024
 
 // retire settles what fell out of reach of the newest packet and frees segments that need nothing any more.
 func (f *Flow) retire() {
-	for limit := f.newest - pos(f.reach); f.trail <= limit; {
+	for limit := f.newest - f.kept(); f.trail <= limit; {
 		s := f.win.at(f.trail)
 		if s == nil {
 			f.trail = min(limit+1, (f.trail.segment()+1)*segmentLen)
@@ -26,6 +26,15 @@ func (f *Flow) retire() {
 		f.sweepSegments()
 		f.expireFar()
 	}
+}
+
+// kept is how many positions behind the newest packet are kept whatever is missing. In the response space a gap may show only when
+// the block's REPAIRs come, which may be spread over the next block.
+func (f *Flow) kept() pos {
+	if f.space == responseSpace {
+		return pos(3 * f.reach)
+	}
+	return pos(f.reach)
 }
 
 // expireFar gives up what lies too far behind the newest packet, whatever the time (Section 6.1, rule 8). The packets that were held

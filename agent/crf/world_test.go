@@ -62,6 +62,7 @@ type kernel struct {
 	failOpen            bool // ring full or stale heartbeat: everything passes
 	response            bool
 	immediate           bool
+	from, to            roce.PSN // PSNs that responses will use
 }
 
 // judge returns whether the packet is held, and whether a copy is in the ring.
@@ -78,7 +79,7 @@ func (k *kernel) judge(p *roce.Packet, mtu int) (gaveUp, copied bool) {
 		return false, false
 	case !k.learn && ahead < 0:
 		return false, true
-	case !k.learn && (k.hold || ahead > 0 && (!k.response || k.inside || !p.Opcode().Starts())):
+	case !k.learn && (k.hold || ahead > 0 && (!k.response || k.inside || !p.Opcode().Starts() || k.sure(ahead))):
 		k.hold = true
 		k.held++
 		return true, true
@@ -87,6 +88,16 @@ func (k *kernel) judge(p *roce.Packet, mtu int) (gaveUp, copied bool) {
 	k.expected = p.PSN().Add(n)
 	k.inside = !p.Opcode().Ends()
 	return false, true
+}
+
+// sure says that responses use one of the next n PSNs.
+func (k *kernel) sure(n int) bool {
+	for p := k.from; p != k.to; p = p.Add(1) {
+		if d := p.Sub(k.expected); d >= 0 && d < n {
+			return true
+		}
+	}
+	return false
 }
 
 // world runs one flow under virtual time, between a kernel and a receiver.
@@ -410,14 +421,14 @@ func (s *source) frame(psn roce.PSN) []byte {
 
 // copy makes a copy of a PSN: the same packet, with this Identification and AckReq.
 func (s *source) copy(psn roce.PSN, id uint16, ackReq bool, size int) []byte {
-	data := make([]byte, size)
-	r := rand.New(rand.NewPCG(uint64(psn), 7))
-	for i := range data {
-		data[i] = byte(r.Uint32())
-	}
 	op := s.opcode(psn)
-	if op.Operation() == roce.ReadRequest {
-		data = nil
+	var data []byte
+	if op.Operation() != roce.ReadRequest {
+		data = make([]byte, size)
+		r := rand.NewPCG(uint64(psn), 7)
+		for i := range data {
+			data[i] = byte(r.Uint64())
+		}
 	}
 	return frames.RoCE{
 		Headers: frames.Headers{

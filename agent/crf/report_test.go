@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crf
+
+import (
+	"testing"
+	"time"
+
+	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/wire"
+)
+
+// reports returns the sum of the LOSS_REPORTs sent so far, how many there were, and the longest time between two.
+func (w *world) reports() (sum wire.LossReport, n int, longest time.Duration) {
+	last := time.Duration(0)
+	for _, m := range w.msgs {
+		if m.typ != wire.TypeLossReport {
+			continue
+		}
+		n++
+		sum.Interval += m.loss.Interval
+		sum.Expected += m.loss.Expected
+		sum.Received += m.loss.Received
+		sum.Restored += m.loss.Restored
+		sum.Incomplete += m.loss.Incomplete
+		sum.CEMarked += m.loss.CEMarked
+		sum.RepairsReceived += m.loss.RepairsReceived
+		sum.RepairsCEMarked += m.loss.RepairsCEMarked
+		if last > 0 {
+			longest = max(longest, m.at-last)
+		}
+		last = m.at
+	}
+	return sum, n, longest
+}
+
+// Section 8.1, rule 1: at least one LOSS_REPORT per SRTT while the flow is active; its numbers add up to what happened.
+func TestSection8_1_LossReport(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 2, with(longHold))
+	from := w.now
+	lost, n := 0, 0
+	for block := range 100 {
+		first := 100 + 8*block
+		lose := []int{}
+		if block%5 == 1 {
+			lose = append(lose, first+2)
+		}
+		if block%10 == 1 {
+			lose = append(lose, first+4)
+		}
+		lost += len(lose)
+		n += 8
+		for j := range 8 {
+			w.packets(first+j, 1, lose...)
+			w.wait(500 * time.Microsecond)
+		}
+		for i := range 2 {
+			m := w.src.repair(first, 8, i)
+			w.f.HandleRepair(w.now, &m, i == 1, &w.acts)
+			w.take()
+		}
+	}
+	w.wait(100 * time.Millisecond)
+	sum, reports, longest := w.reports()
+	took := w.now - from
+	want := wire.LossReport{
+		Interval: sum.Interval, Expected: uint32(n), Received: uint32(n - lost), Restored: uint32(lost), RepairsReceived: 200, RepairsCEMarked: 100,
+	}
+	if sum != want {
+		t.Errorf("reported %+v, want %+v", sum, want)
+	}
+	if longest > testRTT || reports < int((took-100*time.Millisecond)/testRTT) {
+		t.Errorf("%d reports in %v, at most %v apart", reports, took, longest)
+	}
+	if d := time.Duration(sum.Interval) * time.Microsecond; d > took || d < 300*time.Millisecond {
+		t.Errorf("intervals add up to %v of %v", d, took)
+	}
+	w.reset()
+	w.wait(time.Second)
+	if _, n, _ := w.reports(); n != 0 {
+		t.Errorf("%d reports of a flow that pauses", n)
+	}
+}
+
+// Rule 2: Expected counts present positions only; with no REPAIR, the PSN advance less what READ requests consume.
+func TestSection8_1_Expected(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 0, with(longHold))
+	w.src.opcode = func(p roce.PSN) roce.Opcode {
+		if p == 103 {
+			return roce.ReadRequest
+		}
+		return roce.SendOnly
+	}
+	w.src.data = func(p roce.PSN) int {
+		if p == 103 {
+			return 50 * testMTU
+		}
+		return 100
+	}
+	w.packets(100, 4)
+	w.packets(153, 20, 155, 156)
+	w.wait(time.Second) // asked for, never answered
+	if sum, _, _ := w.reports(); sum.Expected != 24 || sum.Received != 22 {
+		t.Errorf("%+v", sum)
+	}
+	w.reset()
+	w.packets(173, 10, 175) // asked for, and absent
+	w.src.absent[175] = true
+	w.wait(10 * time.Millisecond)
+	w.repair(w.src.info(172, 8))
+	w.wait(100 * time.Millisecond)
+	w.packets(183, 5)
+	w.wait(100 * time.Millisecond)
+	if sum, _, _ := w.reports(); sum.Expected != 14 || sum.Received != 14 {
+		t.Errorf("%+v", sum)
+	}
+}
+
+// Rule 3: Received counts first arrivals that are not late: neither duplicates, nor retransmissions of lost packets, nor restored ones.
+func TestSection8_1_Received(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 1, immediate)
+	w.packets(100, 10, 102, 105)
+	w.packets(105, 1) // reordered: received, nothing lost
+	w.packets(103, 3) // duplicates
+	w.repair(w.src.repair(100, 8, 0))
+	w.packets(102, 1) // the original comes after all
+	w.packets(110, 5, 112)
+	w.wait(testRTT/4 + 1)
+	w.packets(112, 1) // retransmitted: late
+	w.wait(100 * time.Millisecond)
+	sum, _, _ := w.reports()
+	if sum.Expected != 15 || sum.Received != 13 || sum.Restored != 1 {
+		t.Errorf("%+v, %+v", sum, w.f.stats)
+	}
+}
+
+func TestSection8_1_CEAndIncomplete(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 1, with(longHold))
+	w.src.tos = 0x6b
+	w.packets(100, 9, 102, 105)
+	w.src.tos = 0x6a
+	m := w.src.repair(100, 8, 0)
+	m.Last = true
+	w.repair(m)
+	w.packets(109, 7)
+	w.repair(w.src.repair(108, 8, 0))
+	w.wait(testRTT)
+	w.repair(w.src.retx(100, 8, 1, set(2, 5)))
+	w.wait(100 * time.Millisecond)
+	sum, _, _ := w.reports()
+	if sum.CEMarked != 7 || sum.Incomplete != 1 || sum.RepairsReceived != 3 || sum.Expected != 16 || sum.Received != 14 || sum.Restored != 2 {
+		t.Errorf("%+v", sum)
+	}
+}
