@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"crem.dev/crem/agent/bpf"
+	"crem.dev/crem/agent/uplink"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestSection4_NeededMTU: the numbers by hand. A WRITE ONLY with immediate data is the largest packet: BTH 12, RETH 16, immediate
+// data 4, data, invariant CRC 4; with the length prefix 2 and rounded up to 4 it is the symbol. A REPAIR of a block of 32 has 8 octets
+// of header, 12 of fields, two bitmaps of 4 and a digest of 8 before it.
+func TestSection4_NeededMTU(t *testing.T) {
+	for _, tc := range []struct {
+		mtu  int
+		ipv6 bool
+		want int
+	}{
+		{1024, false, 20 + 8 + 8 + 12 + 4 + 4 + 8 + 1064},
+		{1024, true, 40 + 8 + 8 + 12 + 4 + 4 + 8 + 1064},
+		{4096, false, 4200},
+		{4096, true, 4220},
+	} {
+		if got := Need(tc.mtu, tc.ipv6); got != tc.want {
+			t.Errorf("RDMA MTU %d, IPv6 %v: %d, want %d", tc.mtu, tc.ipv6, got, tc.want)
+		}
+	}
+}
+
+func example(state State) *Report {
+	r := &Report{
+		Kernel: "6.12.1", Architecture: "amd64", Processors: 8,
+		Capabilities: []Check{{Name: "CAP_BPF", Required: true, State: OK, Use: "loads the programs", Without: "no program can be loaded"}},
+		Features: []Check{
+			{Name: "TCX", Required: true, State: state, Use: "programs on both sides of the uplinks", Without: "nothing can be restored in order", Detail: detail(state)},
+			{Name: "UDP_SEGMENT", State: Missing, Use: "sends repairs by one call", Without: "repairs cost more", Detail: "protocol not available"},
+		},
+	}
+	r.addUplinks(uplink.Facts{
+		Uplinks:  []uplink.Uplink{{Name: "wan0", MTU: 1500, Why: "It routes to 10.2.0.0/16."}, {Name: "wan1", MTU: 9000, Why: "It is named in the domain's uplinks."}},
+		Excluded: []uplink.Exclusion{{Name: "wan2", Why: "There is no interface of this name."}},
+		Unrouted: []netip.Prefix{netip.MustParsePrefix("fd00:2::/32")},
+	})
+	r.judge()
+	return r
+}
+
+func detail(s State) string {
+	if s == OK {
+		return ""
+	}
+	return "attach a program: not supported"
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile("testdata/"+file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got; -update writes it anew)\n%s", file, diff)
+	}
+}
+
+func TestText(t *testing.T) {
+	for file, state := range map[string]State{"works.txt": OK, "fails.txt": Missing} {
+		var out bytes.Buffer
+		if err := example(state).Text(&out); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, file, out.Bytes())
+	}
+}
+
+func TestJSON(t *testing.T) {
+	out, err := json.MarshalIndent(example(Missing), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "fails.json", append(out, '\n'))
+}
+
+// TestOnlyWhatIsRequiredFails: an optional feature that is missing is said, and is no failure; one that could not be tried is.
+func TestOnlyWhatIsRequiredFails(t *testing.T) {
+	if !example(OK).OK || example(Missing).OK || example(Unknown).OK {
+		t.Error("the verdict does not follow from what is required")
+	}
+}
+
+func TestStates(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want State
+	}{
+		{nil, OK}, {unix.ENOPROTOOPT, Missing}, {unix.EPERM, Unknown}, {&bpf.Error{Class: bpf.ErrPermission}, Unknown}, {&bpf.Error{Class: bpf.ErrUnsupported}, Missing},
+	} {
+		if got := (feature{try: func() error { return tc.err }}).check().State; got != tc.want {
+			t.Errorf("%v: %s, want %s", tc.err, got, tc.want)
+		}
+	}
+}
+
+// TestRunOnThisNode: whatever this node can do, the report is whole, consistent and leaves nothing behind.
+func TestRunOnThisNode(t *testing.T) {
+	before := descriptors(t)
+	r := Run(Options{Uplinks: []string{"lo", "no-such-if"}, PinDir: "/sys/fs/bpf/crem"})
+	if len(r.Capabilities) != 3 || len(r.Features) < 8 || r.Kernel == "" {
+		t.Errorf("%+v", r)
+	}
+	ok := true
+	for _, c := range append(r.Capabilities, r.Features...) {
+		if c.Use == "" || c.Without == "" {
+			t.Errorf("%s does not say what for", c.Name)
+		}
+		if c.State != OK && c.Detail == "" {
+			t.Errorf("%s is %s and does not say why", c.Name, c.State)
+		}
+		ok = ok && (c.State == OK || !c.Required)
+		t.Logf("%s %s %s", c.State, c.Name, c.Detail)
+	}
+	if r.OK != ok {
+		t.Errorf("verdict %v", r.OK)
+	}
+	says := strings.Join(r.Lacks, "\n")
+	if len(r.Uplinks) != 0 || !strings.Contains(says, "lo is no uplink: It is a loopback interface.") || !strings.Contains(says, "no-such-if is no uplink: There is no interface of this name.") {
+		t.Errorf("uplinks %+v\n%s", r.Uplinks, says)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d open files before, %d after", before, after)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
