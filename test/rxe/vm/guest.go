@@ -5,7 +5,6 @@ package vm
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -28,6 +27,7 @@ type Config struct {
 	Image  Image
 	Dir    string            // for console log and command socket; must exist, is the caller's
 	TAP    *os.File          // an open TAP device without packet information and virtio headers: the guest's eth0. Stays the caller's
+	MAC    net.HardwareAddr  // of eth0
 	Env    map[string]string // handed to the guest's init, without the G_ prefix
 	Memory int               // MiB
 }
@@ -71,8 +71,6 @@ func arguments(c Config, socket, console string) []string {
 	for k, v := range c.Env {
 		fmt.Fprintf(&env, " G_%s=%s", k, v)
 	}
-	sum := sha256.Sum256([]byte(c.Name))
-	mac := fmt.Sprintf("02:00:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])
 	return []string{"-name", "crem-rxe-" + c.Name,
 		"-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-m", strconv.Itoa(c.Memory), "-smp", "1",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -83,7 +81,7 @@ func arguments(c Config, socket, console string) []string {
 		"-device", "virtserialport,chardev=port,name=exec",
 		// All offloads off: the TAP carries frames as a wire does.
 		"-netdev", "tap,id=n0,fd=3,vhost=off",
-		"-device", "virtio-net-pci,netdev=n0,romfile=,mac=" + mac + ",csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off," +
+		"-device", "virtio-net-pci,netdev=n0,romfile=,mac=" + c.MAC.String() + ",csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off," +
 			"guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off",
 	}
 }

@@ -4,13 +4,60 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"crem.dev/crem/internal/agentapi"
+	"crem.dev/crem/test/lab/trial"
 )
 
-type agent struct{}
+// profile of the protected cases: the defaults, but for as many repair symbols as 5 % loss needs.
+const profile = `apiVersion: crem.dev/v1alpha1
+kind: CREMProfile
+metadata: {name: ` + trial.ProfileName + `}
+spec:
+  k: 32
+  epsilon: "1e-4"
+  maxRepairSymbols: 16
+  delivery: InOrder
+  maxHold: 100ms
+  maxRepairRatio: "0.5"
+`
 
-func (a *agent) stop() {}
+// startAgents starts both agents, once.
+func (w *world) startAgents(ctx context.Context) error {
+	if w.agents != nil {
+		return nil
+	}
+	dir := filepath.Join(w.dir, "agents")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	a, b, err := trial.StartAgents(ctx, w.lab, w.opt.agent, profile, dir)
+	if err != nil {
+		return err // whatever runs ends with the lab
+	}
+	w.agents = []*trial.Agent{a, b}
+	return nil
+}
 
-func (w *world) startAgents(ctx context.Context) error { return errors.New("no agent yet") }
-
-func (w *world) agentCounters(ctx context.Context) (map[string]uint64, error) { return nil, nil }
+// agentCounters adds up what both agents count, nil without agents.
+func (w *world) agentCounters(ctx context.Context) (map[string]uint64, error) {
+	if w.agents == nil {
+		return nil, nil
+	}
+	sum := map[string]uint64{}
+	for _, a := range w.agents {
+		var s agentapi.Status
+		if err := a.Get(ctx, "/v1/status", &s); err != nil {
+			return nil, fmt.Errorf("agent: %w", err)
+		}
+		for _, m := range []map[string]uint64{s.Counters, s.Drops} {
+			for name, n := range m {
+				sum[name] += n
+			}
+		}
+	}
+	return sum, nil
+}

@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"crem.dev/crem/test/lab/bridge"
+	"crem.dev/crem/test/lab/topology"
+	"crem.dev/crem/test/lab/trial"
 	"crem.dev/crem/test/lab/wan"
-	"crem.dev/crem/test/rxe/topology"
 )
 
 // line is the long way between the gateways: the lab's WAN emulator in this process.
@@ -18,10 +19,10 @@ type line struct {
 	stopped chan struct{}
 }
 
-func openLine() (l *line, err error) {
+func openLine(n *topology.Namespace) (l *line, err error) {
 	l = &line{stop: make(chan struct{}), stopped: make(chan struct{})}
-	err = topology.In(topology.Line, func() (err error) {
-		l.bridge, err = bridge.Open(bridge.Options{Interfaces: [2]string{topology.EndA, topology.EndB}})
+	err = n.Do(func() (err error) {
+		l.bridge, err = bridge.Open(bridge.Options{Interfaces: [2]string{topology.WANA, topology.WANB}})
 		return err
 	})
 	if err != nil {
@@ -36,7 +37,7 @@ func openLine() (l *line, err error) {
 
 // set gives both directions the case's loss, of RoCEv2 and CREM packets alike, and half the round trip.
 func (l *line) set(loss float64) error {
-	s := wan.Settings{Delay: wan.Duration(rtt / 2), Loss: loss, ProtectedOnly: true, CREMPort: cremPort}
+	s := wan.Settings{Delay: wan.Duration(rtt / 2), Loss: loss, ProtectedOnly: true, CREMPort: trial.CREMPort}
 	var err error
 	l.do(func() {
 		for i := range 2 {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -26,13 +25,9 @@ const (
 )
 
 // commands of both ends. GID 1 is the guest's IPv4 address, GID 2 its IPv6 address; perftest exchanges its parameters over TCP to an IPv4 address.
-func (c testCase) commands(server4, server6 netip.Addr) (server, client string, port int) {
+func (c testCase) commands() (server, client string, port int) {
 	if c.Test == "rping" {
-		to := server4
-		if c.IP == 6 {
-			to = server6
-		}
-		common := fmt.Sprintf("-a %s -p %d -V -S %d -C %d", to, rpingPort, c.Size, c.Messages)
+		common := fmt.Sprintf("-a %s -p %d -V -S %d -C %d", address(c.IP, true), rpingPort, c.Size, c.Messages)
 		return "rping -s " + common, "rping -c " + common, 0
 	}
 	gid, timeout := 1, qpTimeout
@@ -43,12 +38,12 @@ func (c testCase) commands(server4, server6 netip.Addr) (server, client string, 
 		timeout = plainTimeout
 	}
 	common := fmt.Sprintf("%s -d rxe0 -x %d -F -m %d -u %d -s %d -n %d -p %d", c.Test, gid, c.MTU, timeout, c.Size, c.Messages, perftestPort)
-	return common, common + " " + server4.String(), perftestPort
+	return common, common + " " + address(4, true).String(), perftestPort
 }
 
 // transfer runs server and client and returns how long the client took. failed is one sentence, empty when both ends succeeded.
 func (w *world) transfer(ctx context.Context, c testCase) (took time.Duration, failed string, err error) {
-	server, client, port := c.commands(w.net.B.Guest4.Addr(), w.net.B.Guest6.Addr())
+	server, client, port := c.commands()
 	limit := int((caseLimit + 20*time.Second).Seconds())
 	start := fmt.Sprintf("rm -f /tmp/status; (timeout %d %s >/tmp/log 2>&1; echo $? >/tmp/status) >/dev/null 2>&1 &", limit, server)
 	if _, err := w.guestB.Run(ctx, 10*time.Second, start); err != nil {

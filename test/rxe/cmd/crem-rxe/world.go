@@ -6,14 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"crem.dev/crem/test/lab/topology"
+	"crem.dev/crem/test/lab/trial"
 	"crem.dev/crem/test/rxe/audit"
-	"crem.dev/crem/test/rxe/topology"
 	"crem.dev/crem/test/rxe/vm"
 	"crem.dev/crem/test/rxe/watch"
 	"golang.org/x/sys/unix"
@@ -23,7 +27,6 @@ const (
 	lanMTU = 4200
 	// wanMTU: a REPAIR is longer than the longest source packet. At RoCE MTU 4096, IPv6: 40 + 8 + 20 + 4 + 4 + 8 + (4132 + 2) = 4218.
 	wanMTU      = 4400
-	cremPort    = 52000
 	guestMemory = 192 // MiB
 	bootLimit   = 90 * time.Second
 )
@@ -33,10 +36,10 @@ type world struct {
 	opt            *options
 	dir            string // sockets, logs, agents' files; removed at the end
 	lock           *os.File
-	net            *topology.Topology
+	lab            *topology.Lab
 	line           *line
 	guestA, guestB *vm.Guest
-	agents         []*agent
+	agents         []*trial.Agent
 	mtu            int
 }
 
@@ -53,10 +56,10 @@ func newWorld(ctx context.Context, o *options) (w *world, err error) {
 	if w.dir, err = os.MkdirTemp("", "crem-rxe-"); err != nil {
 		return w, err
 	}
-	if w.net, err = topology.Up(lanMTU, wanMTU); err != nil {
+	if w.lab, err = topology.New(topology.Options{LANMTU: lanMTU, WANMTU: wanMTU, TAP: true}); err != nil {
 		return w, err
 	}
-	if w.line, err = openLine(); err != nil {
+	if w.line, err = openLine(w.lab.WAN); err != nil {
 		return w, err
 	}
 	return w, w.boot(ctx)
@@ -83,13 +86,18 @@ func (w *world) boot(ctx context.Context) error {
 	var errs [2]error
 	for i, g := range []struct {
 		name  string
-		site  *topology.Site
+		tap   *os.File
+		mac   net.HardwareAddr
 		guest **vm.Guest
-	}{{"A", &w.net.A, &w.guestA}, {"B", &w.net.B, &w.guestB}} {
+	}{{"A", w.lab.TAPA, topology.MACA, &w.guestA}, {"B", w.lab.TAPB, topology.MACB, &w.guestB}} {
 		group.Go(func() {
-			*g.guest, errs[i] = vm.Start(ctx, vm.Config{Name: g.name, Image: image, Dir: w.dir, TAP: g.site.TAP, Memory: guestMemory, Env: map[string]string{
-				"IP4": g.site.Guest4.String(), "GW4": g.site.Router4.String(),
-				"IP6": g.site.Guest6.String(), "GW6": g.site.Router6.String(), "MTU": fmt.Sprint(lanMTU)}})
+			*g.guest, errs[i] = vm.Start(ctx, vm.Config{
+				Name: g.name, Image: image, Dir: w.dir, TAP: g.tap, MAC: g.mac, Memory: guestMemory,
+				Env: map[string]string{
+					"IP4": fmt.Sprintf("10.%d.0.2/24", i+1), "GW4": fmt.Sprintf("10.%d.0.1", i+1),
+					"IP6": fmt.Sprintf("fd00:%d::2/64", i+1), "GW6": fmt.Sprintf("fd00:%d::1", i+1), "MTU": strconv.Itoa(lanMTU),
+				},
+			})
 		})
 	}
 	group.Wait()
@@ -100,7 +108,7 @@ func (w *world) boot(ctx context.Context) error {
 // close ends everything, in whatever state it is.
 func (w *world) close() {
 	for _, a := range w.agents {
-		a.stop()
+		_ = a.Stop()
 	}
 	for _, g := range []*vm.Guest{w.guestA, w.guestB} {
 		if g != nil {
@@ -110,8 +118,8 @@ func (w *world) close() {
 	if w.line != nil {
 		w.line.close()
 	}
-	if w.net != nil {
-		w.net.Close()
+	if w.lab != nil {
+		w.lab.Close()
 	}
 	if w.dir != "" {
 		_ = os.RemoveAll(w.dir)
@@ -136,8 +144,8 @@ type watchers struct {
 
 func (w *world) watch(mtu int) (*watchers, error) {
 	ws := &watchers{audit: audit.New(mtu)}
-	for _, ns := range []string{topology.GatewayA, topology.GatewayB} {
-		err := topology.In(ns, func() error {
+	for _, n := range []*topology.Namespace{w.lab.GwA, w.lab.GwB} {
+		err := n.Do(func() error {
 			one, err := watch.Open(topology.Access, ws.frame)
 			if err == nil {
 				ws.open = append(ws.open, one)
@@ -209,19 +217,25 @@ func (w *world) run(ctx context.Context, c testCase) (result, error) {
 	return r, nil
 }
 
+// address of guest A or B.
+func address(ip int, b bool) netip.Addr {
+	switch {
+	case ip == 4 && b:
+		return topology.HostB4
+	case ip == 4:
+		return topology.HostA4
+	case b:
+		return topology.HostB6
+	}
+	return topology.HostA6
+}
+
 // score fills in what the case makes of the counts.
 func (w *world) score(r *result, c testCase, failed string) {
-	from := w.net.A
-	if c.responder() {
-		from = w.net.B
-	}
-	sender := from.Guest4.Addr()
-	if c.IP == 6 {
-		sender = from.Guest6.Addr()
-	}
-	r.Sent = r.Audit.Data[sender.String()]
+	sender := address(c.IP, c.responder()).String()
+	r.Sent = r.Audit.Data[sender]
 	if c.Test == "rping" { // small messages of its own besides the data: what was needed is what was sent a first time
-		r.Needed = r.Audit.Distinct[sender.String()]
+		r.Needed = r.Audit.Distinct[sender]
 	}
 	if r.Needed > 0 {
 		r.SentOverNeeded = float64(r.Sent) / float64(r.Needed)
