@@ -28,8 +28,9 @@ func openLine(n *topology.Namespace) (l *line, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// In the namespace's own thread, whose priority is that of a wire and not of a program among others.
 	go func() {
-		l.bridge.Run(l.stop)
+		_ = n.Do(func() error { l.bridge.Run(l.stop); return nil })
 		close(l.stopped)
 	}()
 	return l, nil
