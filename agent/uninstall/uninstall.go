@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package uninstall takes everything off a node that agents left on it on purpose: programs stay attached when an agent stops, so
+// that the next one need not attach them again. It removes nothing that is not the agent's.
+package uninstall
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"crem.dev/crem/agent/bpf"
+)
+
+// Run removes the links and maps under pinDir and the socket of an agent that is gone. It gives a sentence for each thing
+// removed, none if there was nothing. While an agent runs it removes nothing and says so.
+func Run(pinDir, socket string) ([]string, error) {
+	if conn, err := net.DialTimeout("unix", socket, time.Second); err == nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("an agent answers on %s: stop it first, it would attach its programs again", socket)
+	}
+	was, err := inventory(pinDir)
+	if err != nil {
+		return nil, err
+	}
+	if err := bpf.Uninstall(pinDir); err != nil {
+		return nil, fmt.Errorf("remove what is under %s: %w", pinDir, err)
+	}
+	if info, err := os.Lstat(socket); err == nil && info.Mode()&os.ModeSocket != 0 {
+		if err := os.Remove(socket); err != nil {
+			return was, fmt.Errorf("remove the socket: %w", err)
+		}
+		was = append(was, "socket "+socket)
+	}
+	return was, nil
+}
+
+// inventory lists what is pinned. The layout of the folder is that of package bpf.
+func inventory(pinDir string) ([]string, error) {
+	var list []string
+	entries, err := os.ReadDir(filepath.Join(pinDir, "links"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list the pinned programs: %w", err)
+	}
+	for _, e := range entries {
+		index, direction, _ := strings.Cut(e.Name(), "-")
+		list = append(list, fmt.Sprintf("program on the %s of %s", direction, interfaceName(index)))
+	}
+	maps, err := filepath.Glob(filepath.Join(pinDir, "maps-*", "*"))
+	if err != nil {
+		return nil, fmt.Errorf("list the pinned maps: %w", err)
+	}
+	slices.Sort(maps)
+	for _, m := range maps {
+		list = append(list, "map "+filepath.Base(m))
+	}
+	if _, err := os.Stat(pinDir); err == nil {
+		list = append(list, "folder "+pinDir)
+	}
+	return list, nil
+}
+
+func interfaceName(index string) string {
+	if n, err := strconv.Atoi(index); err == nil {
+		if i, err := net.InterfaceByIndex(n); err == nil {
+			return i.Name
+		}
+	}
+	return "interface " + index + ", which is gone"
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"crem.dev/crem/agent/uninstall"
+	"crem.dev/crem/internal/agentapi"
+)
+
+func newUninstall() *cobra.Command {
+	var pinDir, socket string
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Removes what agents left on this node",
+		Long: `Removes the programs, maps and the socket that agents left on this node, and lists them. Traffic passes before, during
+and after. An agent that is running must be stopped first. Running it again does nothing.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			removed, err := uninstall.Run(pinDir, socket)
+			for _, what := range removed {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), "removed", what); err != nil {
+					return err
+				}
+			}
+			if err == nil && len(removed) == 0 {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove")
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&pinDir, "pin-dir", defaultPinDir, "folder where the agent pinned programs and maps")
+	cmd.Flags().StringVar(&socket, "socket", agentapi.DefaultSocket, "Unix socket of the agent")
+	return cmd
+}
