@@ -120,6 +120,7 @@ static __always_inline int fail_open(struct flow *f, struct ring *r, __u32 psn, 
 	__sync_fetch_and_add(&f->missed, 1);
 	if (r)
 		__sync_fetch_and_add(&r->missed, 1);
+	UNROLLED
 	for (int i = 0; i < WORD_TRIES && f->mode != MODE_IMMEDIATE; i++) {
 		__u64 w = READ_ONCE(f->word), next;
 
@@ -136,6 +137,7 @@ static __always_inline int fail_open(struct flow *f, struct ring *r, __u32 psn, 
  * every time. */
 static __always_inline int judge(struct flow *f, enum space space, __u8 opcode, __u32 psn, __u32 n)
 {
+	UNROLLED
 	for (int i = 0; i < WORD_TRIES; i++) {
 		__u64 w = READ_ONCE(f->word), next;
 		__u32 expected = w & PSN_MASK;

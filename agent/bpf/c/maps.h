@@ -15,6 +15,10 @@
 #endif
 #define TC_ACT_SHOT 2
 
+/* Loops are unrolled: without the capability PERFMON the verifier also follows what a processor may run ahead of a branch,
+ * and finds no end in a loop. */
+#define UNROLLED _Pragma("clang loop unroll(full)")
+
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 
 volatile const __u32 mark;        /* of injected frames */

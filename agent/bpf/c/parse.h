@@ -57,43 +57,64 @@ static __always_inline bool find_ipv4(struct __sk_buff *skb, struct view *v)
 
 #define MOST_EXTENSIONS 8
 
-/* Walks the extension headers up to UDP. */
-static __always_inline bool find_ipv6(struct __sk_buff *skb, struct view *v)
+struct walk {
+	struct __sk_buff *skb;
+	__u32 at;  /* offset of the header that next names */
+	__u8 next; /* protocol */
+	bool fragment;
+	bool failed;
+};
+
+/* Goes past one extension header. Returns 1 to stop. */
+static long past_extension(__u32 i, struct walk *w)
 {
-	struct ipv6hdr ip;
 	struct {
 		__u8 next;
 		__u8 len;
 		__be16 fragment;
 	} ext;
-	__u32 at = ETH_HLEN + sizeof(ip);
-	__u8 next;
+
+	(void)i;
+	if (w->next == IPPROTO_UDP)
+		return 1;
+	if ((w->next != IPPROTO_HOPOPTS && w->next != IPPROTO_ROUTING && w->next != IPPROTO_DSTOPTS &&
+	     w->next != IPPROTO_FRAGMENT && w->next != IPPROTO_AH) ||
+	    bpf_skb_load_bytes(w->skb, w->at, &ext, sizeof(ext))) {
+		w->failed = true;
+		return 1;
+	}
+	if (w->next == IPPROTO_FRAGMENT) {
+		w->fragment = true;
+		if (bpf_ntohs(ext.fragment) & 0xfff8) { /* the ports are in another fragment */
+			w->failed = true;
+			return 1;
+		}
+		w->at += 8;
+	} else if (w->next == IPPROTO_AH) {
+		w->at += (ext.len + 2) * 4;
+	} else {
+		w->at += (ext.len + 1) * 8;
+	}
+	w->next = ext.next;
+	return 0;
+}
+
+static __always_inline bool find_ipv6(struct __sk_buff *skb, struct view *v)
+{
+	struct ipv6hdr ip;
+	struct walk w = { .skb = skb, .at = ETH_HLEN + sizeof(ip) };
 
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
 		return false;
-	next = ip.nexthdr;
-	for (int i = 0; i < MOST_EXTENSIONS && next != IPPROTO_UDP; i++) {
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
-		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH)
-			return false;
-		if (bpf_skb_load_bytes(skb, at, &ext, sizeof(ext)))
-			return false;
+	w.next = ip.nexthdr;
+	if (w.next != IPPROTO_UDP) {
+		bpf_loop(MOST_EXTENSIONS, past_extension, &w, 0);
 		v->extension = true;
-		if (next == IPPROTO_FRAGMENT) {
-			if (bpf_ntohs(ext.fragment) & 0xfff8)
-				return false;
-			v->fragment = true;
-			at += 8;
-		} else if (next == IPPROTO_AH) {
-			at += (ext.len + 2) * 4;
-		} else {
-			at += (ext.len + 1) * 8;
-		}
-		next = ext.next;
+		v->fragment = w.fragment;
 	}
-	if (next != IPPROTO_UDP)
+	if (w.failed || w.next != IPPROTO_UDP)
 		return false;
-	v->l4 = at;
+	v->l4 = w.at;
 	v->end = ETH_HLEN + sizeof(ip) + bpf_ntohs(ip.payload_len);
 	__builtin_memcpy(v->key.src, &ip.saddr, 16);
 	__builtin_memcpy(v->key.dst, &ip.daddr, 16);

@@ -8,7 +8,7 @@
 
 #include "maps.h"
 
-#define RESERVE_TRIES 16
+#define RESERVE_TRIES 8
 
 /* Signed: the beat may be a moment younger than now. */
 static __always_inline bool stale(struct ring *r, __u64 now)
@@ -18,6 +18,7 @@ static __always_inline bool stale(struct ring *r, __u64 now)
 
 static __always_inline struct slot *reserve(struct ring *r, __u32 worker, __u64 *position)
 {
+	UNROLLED
 	for (int i = 0; i < RESERVE_TRIES; i++) {
 		__u64 prod = READ_ONCE(r->prod);
 		__u32 index;
