@@ -114,8 +114,8 @@ static __always_inline void set_inside(struct flow *f, enum space space, __u8 op
 
 /* A packet passes without a copy: keep the expected PSN in step and end HOLD, else every later packet would look like
  * a gap. A packet behind changes nothing. */
-static __always_inline int fail_open(struct flow *f, struct ring *r, __u32 psn, __u32 n,
-				     enum reason reason)
+static __attribute__((noinline)) int fail_open(struct flow *f, struct ring *r, __u32 psn, __u32 n,
+					       enum reason reason)
 {
 	__sync_fetch_and_add(&f->missed, 1);
 	if (r)
