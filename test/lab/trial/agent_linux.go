@@ -68,7 +68,7 @@ func StartAgents(ctx context.Context, lab *topology.Lab, program, profile, dir s
 			return nil, nil, err
 		}
 		g := &Agent{lab: lab, ns: side.ns, program: program, socket: filepath.Join(own, "agent.sock")}
-		g.args = []string{"run", "-f", file, "-f", name, "--node", side.ns.Name, "--socket", g.socket, "--state-dir", filepath.Join(own, "state")}
+		g.args = []string{"run", "-f", file, "-f", name, "--node", side.ns.Name, "--socket", g.socket, "--memory", "256Mi"}
 		if err := g.Start(); err != nil {
 			return nil, nil, err
 		}

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 type options struct {
 	programs trial.Programs
 	out, svg string
+	details  string
 	link     link
 	only     string
 }
@@ -49,6 +51,7 @@ func parse() options {
 	flag.StringVar(&o.programs.RC, "rc", filepath.Join(here, "crem-rc"), "`path` of crem-rc")
 	flag.StringVar(&o.out, "out", "build/demo.json", "`file` for the results")
 	flag.StringVar(&o.svg, "svg", "", "`file` for the picture; empty: none")
+	flag.StringVar(&o.details, "details", "", "`folder` for all that endpoints, emulator and agents said, a file for each transfer; empty: none")
 	flag.StringVar(&o.only, "only", "", "run only the transfers whose name contains this `text`, after the lossless one")
 	flag.Int64Var(&o.link.rate, "rate", 400_000_000, "of the link, in `bits` per second")
 	flag.DurationVar(&o.link.rtt, "rtt", 20*time.Millisecond, "round-trip `time`")
@@ -116,12 +119,17 @@ func transfers(ctx context.Context, o *options, show *screen) ([]row, error) {
 		}
 		rows = append(rows, r)
 		show.done(&r)
+		if o.details != "" {
+			if err := writeJSON(filepath.Join(o.details, strings.NewReplacer(" ", "-", "%", "percent", ",", "").Replace(s.name)+".json"), out); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return rows, nil
 }
 
-func writeJSON(name string, rows []row) error {
-	text, err := json.MarshalIndent(rows, "", "  ")
+func writeJSON(name string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
