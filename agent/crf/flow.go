@@ -72,8 +72,9 @@ type Flow struct {
 	ranges   rangeRound
 
 	// Delivery.
-	next pos // the position that the receiver expects
-	hold hold
+	next   pos // the position that the receiver expects
+	hold   hold
+	replay replay
 
 	model    model
 	ids      identification
@@ -128,6 +129,9 @@ func (f *Flow) SetParams(now time.Duration, p *Params, acts *[]Action) {
 	if f.params.Delivery == Immediate {
 		f.releaseAll(Unprotected, acts)
 	}
+	for f.memory() > f.params.HoldBytes && f.giveWay(acts) {
+		continue
+	}
 	f.wake()
 }
 
@@ -167,6 +171,7 @@ func (f *Flow) abandon(cause ReleaseCause, acts *[]Action) {
 		f.giveUpGap(f.gaps[0])
 	}
 	f.told = f.told[:0]
+	f.clearReplay()
 	for n := f.win.low; n < f.win.high; n++ {
 		s := f.win.segment(n)
 		if s == nil {

@@ -63,7 +63,7 @@ func (f *Flow) passed(p, end pos, acts *[]Action) {
 func (f *Flow) wait(p pos, pkt *roce.Packet, c *fec.Cell, first bool, acts *[]Action) {
 	if c == nil || !first {
 		if c = f.copyToHold(p, pkt, acts); c == nil {
-			f.injectNow(pkt, nil, OutOfMemory, acts)
+			f.passUnheld(p, pkt, first, acts)
 			return
 		}
 	}
@@ -83,16 +83,29 @@ func (f *Flow) wait(p pos, pkt *roce.Packet, c *fec.Cell, first bool, acts *[]Ac
 	f.hold.waiting++
 }
 
-// copyToHold copies a packet that must wait at p. It returns nil if there is no memory for it; then, or if it needs to wait no
-// longer because others gave way, everything before it has been released.
+// copyToHold copies a packet that must wait at p. It returns nil if there is no memory for it, or if it needs to wait no longer because
+// others gave way.
 func (f *Flow) copyToHold(p pos, pkt *roce.Packet, acts *[]Action) *fec.Cell {
 	if f.room(acts) && p >= f.next {
-		if c := f.copyOf(pkt); c != nil {
-			return c
-		}
+		return f.copyOf(pkt)
 	}
-	f.releaseAll(OutOfMemory, acts)
 	return nil
+}
+
+// passUnheld lets a packet go that can't wait, or need not any more. If there was no memory for it, it goes in its place among those that
+// wait: these go too.
+func (f *Flow) passUnheld(p pos, pkt *roce.Packet, first bool, acts *[]Action) {
+	if p < f.next {
+		f.injectNow(pkt, nil, Behind, acts)
+		return
+	}
+	before := p
+	if !first {
+		before = p + 1 // its first copy leaves before it
+	}
+	f.releaseBelow(before, OutOfMemory, acts)
+	f.injectNow(pkt, nil, OutOfMemory, acts)
+	f.releaseAll(OutOfMemory, acts)
 }
 
 // addAgain inserts a further copy behind those of the same and of lower positions.
@@ -113,6 +126,7 @@ func (f *Flow) flow(cause ReleaseCause, acts *[]Action) {
 		switch {
 		case s == nil:
 			f.next = min(f.top, (f.next.segment()+1)*segmentLen)
+			f.releaseAgain(cause, acts)
 			continue
 		case s.has(f.next, held):
 			f.release(s, f.next, cause, acts)
@@ -126,11 +140,16 @@ func (f *Flow) flow(cause ReleaseCause, acts *[]Action) {
 
 // releaseAll lets everything go that waits, in order, and passes over the gaps before and in between: from here on the flow
 // passes through until the next gap.
-func (f *Flow) releaseAll(cause ReleaseCause, acts *[]Action) {
-	for f.next < f.top && f.hold.waiting > 0 {
+func (f *Flow) releaseAll(cause ReleaseCause, acts *[]Action) { f.releaseBelow(f.top, cause, acts) }
+
+// releaseBelow lets everything go that waits below a position.
+func (f *Flow) releaseBelow(end pos, cause ReleaseCause, acts *[]Action) {
+	end = min(end, f.top)
+	for f.next < end && f.hold.waiting > 0 {
 		s := f.win.at(f.next)
 		if s == nil {
-			f.next = min(f.top, (f.next.segment()+1)*segmentLen)
+			f.next = min(end, (f.next.segment()+1)*segmentLen)
+			f.releaseAgain(cause, acts)
 			continue
 		}
 		if s.has(f.next, held) {
@@ -139,7 +158,7 @@ func (f *Flow) releaseAll(cause ReleaseCause, acts *[]Action) {
 		f.next++
 		f.releaseAgain(cause, acts)
 	}
-	f.next = f.top
+	f.next = max(f.next, end)
 	f.releaseAgain(cause, acts)
 	f.wake()
 }
@@ -156,7 +175,7 @@ func (f *Flow) release(s *segment, p pos, cause ReleaseCause, acts *[]Action) {
 		f.stats.Released[cause]++
 	}
 	if !f.codes(s, p) {
-		f.dropCell(s, p)
+		f.retireCell(s, p)
 	}
 }
 
@@ -218,7 +237,11 @@ func (f *Flow) HeldCount() uint64 { return f.stats.Held }
 // Idle says that no held packet waits, so that the flow may be handed back to the kernel, which expects next from then on.
 // It is false before the first packet and once the flow is closed.
 func (f *Flow) Idle() (next roce.PSN, ok bool) {
-	return f.next.psn(), f.started && f.state != Closed && f.hold.waiting == 0
+	expect := f.next
+	if f.replay.active {
+		expect = f.replay.next
+	}
+	return expect.psn(), f.started && f.state != Closed && f.hold.waiting == 0
 }
 
 // Inside says that the PSN which Idle returns lies within a message of several packets that has begun to be delivered.

@@ -42,7 +42,7 @@ func (f *Flow) put(c *fec.Cell) {
 func (f *Flow) memory() int64 { return int64(f.cells) * cellOctets(f.widest) }
 
 // room makes sure that one more cell fits the flow's bound: the oldest block or gap gives way first, then what is held for order
-// (Section 6.1, rules 7 and 8). It returns false if even that is not enough.
+// (Section 6.1, rules 7 and 8), then the newest packets. It returns false if even that is not enough.
 func (f *Flow) room(acts *[]Action) bool {
 	for f.memory()+cellOctets(f.widest) > f.params.HoldBytes {
 		if !f.giveWay(acts) {
@@ -52,9 +52,13 @@ func (f *Flow) room(acts *[]Action) bool {
 	return true
 }
 
-// giveWay gives up the oldest block or gap; without any, it releases what is held. It returns false if there was nothing.
+// giveWay gives up what is kept for a rewind, then the oldest block or gap; without any, it releases what is held. It returns false if
+// there was nothing.
 func (f *Flow) giveWay(acts *[]Action) bool {
 	switch {
+	case f.replay.cells > 0:
+		f.clearReplay()
+		return true
 	case len(f.blocks) > 0 && (len(f.gaps) == 0 || f.blocks[0].first < f.gaps[0].first):
 		f.stats.GaveWay++
 		f.giveUpBlock(f.blocks[0])
@@ -63,6 +67,9 @@ func (f *Flow) giveWay(acts *[]Action) bool {
 		f.giveUpGap(f.gaps[0])
 	case f.hold.waiting > 0:
 		f.releaseAll(OutOfMemory, acts)
+		return true
+	case f.trail <= f.newest:
+		f.settleAll()
 		return true
 	default:
 		return false

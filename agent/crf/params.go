@@ -34,6 +34,9 @@ type Params struct {
 	MaxHold time.Duration
 	// HoldBytes bounds the memory of one flow, in octets: packets held for order and symbols kept for decoding together.
 	HoldBytes int64
+	// ReplayBytes bounds, within HoldBytes, the packets kept after they went on, for a sender that goes back (InOrder, request
+	// space). 0: none is kept.
+	ReplayBytes int64
 	// MaxOpenBlocks is how many incomplete blocks may wait for repair; it is announced in HELLO_ACK. At most 65535.
 	MaxOpenBlocks int
 	// MaxK, MaxM and MaxT are the limits announced in HELLO_ACK: positions and ordinary repair symbols of a block (at most

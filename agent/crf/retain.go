@@ -60,7 +60,7 @@ func (f *Flow) settleUnlessNear(s *segment, p pos) {
 func (f *Flow) settle(s *segment, p pos) {
 	s.set(p, settled)
 	if !s.has(p, held) {
-		f.dropCell(s, p)
+		f.retireCell(s, p)
 	}
 }
 
@@ -79,7 +79,7 @@ func (f *Flow) settleRange(first, end pos) {
 		}
 		for p := max(first, n*segmentLen); p < min(end, (n+1)*segmentLen); p++ {
 			if s.cells[p.index()] != nil && !s.has(p, held) {
-				f.dropCell(s, p)
+				f.retireCell(s, p)
 			}
 		}
 	}

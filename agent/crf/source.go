@@ -119,9 +119,10 @@ func (f *Flow) take(now time.Duration, p, end pos, pkt *roce.Packet, gaveUp bool
 	if p > f.newest {
 		f.advance(p, end, pkt)
 	}
+	f.resent(p, end, pkt, false, gaveUp, acts)
 	f.deliver(p, end, pkt, c, true, gaveUp, acts)
 	if c != nil && s.cells[p.index()] == c && !s.has(p, held) && !f.codes(s, p) {
-		f.dropCell(s, p)
+		f.retireCell(s, p)
 	}
 	f.flow(Filled, acts)
 	f.arrivedIn(now, p, b, acts)
@@ -146,6 +147,7 @@ func (f *Flow) duplicate(now time.Duration, p, end pos, pkt *roce.Packet, gaveUp
 		f.take(now, f.top, f.top+end-p, pkt, gaveUp, acts)
 		return
 	}
+	f.resent(p, end, pkt, true, gaveUp, acts)
 	f.deliver(p, end, pkt, nil, false, gaveUp, acts)
 }
 

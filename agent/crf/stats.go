@@ -116,9 +116,10 @@ type Stats struct {
 	Lost         uint64 // positions counted as expected and not received (Section 8.1)
 
 	// Delivery.
-	Held     uint64 // packets that came held
-	Released [releaseCauses]uint64
-	Copied   uint64 // held packets that passed through memory outside the pool, because it was empty
+	Held       uint64 // packets that came held
+	Released   [releaseCauses]uint64
+	GivenAgain uint64 // packets given from memory to a receiver whose sender went back, and lost them a second time
+	Copied     uint64 // held packets that passed through memory outside the pool, because it was empty
 
 	// Repair.
 	Repairs         uint64 // REPAIRs received, of every kind

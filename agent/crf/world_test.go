@@ -596,6 +596,11 @@ func inconsistent(f *Flow) string {
 		cells += inUse
 	}
 	cells += len(f.hold.again)
+	for _, k := range f.replay.ring {
+		if k.cell != nil {
+			cells++
+		}
+	}
 	tails := 0
 	for i, b := range f.blocks {
 		cells += len(b.rows) + len(b.copies)

@@ -14,6 +14,7 @@ const (
 	countMessages                   // CREM messages read
 	countForwarded                  // messages handed to another worker
 	countCloseSent                  // CLOSE in answer to a Flow ID that is not ours any more
+	countRewinds                    // senders that went back, followed by the kernel's expectation
 	numCounters
 )
 
@@ -23,6 +24,7 @@ var counterNames = [numCounters]string{
 	countHandedBack:  "flows_handed_back",
 	countMessages:    "messages",
 	countForwarded:   "messages_forwarded",
+	countRewinds:     "rewinds",
 	countCloseSent:   "closes_for_unknown_flows",
 }
 

@@ -127,9 +127,22 @@ func (w *worker) carryOut(r *recvFlow) {
 func (w *worker) finishRecv(r *recvFlow) {
 	w.carryOut(r)
 	w.timers.set(&r.timed, r.nextDeadline())
+	if psn, ok := r.machine.Rewound(); ok && r.mode == packet.InOrder {
+		w.expect(r, psn)
+	}
 	if !r.holding && r.mode == packet.InOrder && packet.Word(w.e.holder.Word(r.index).Load()).Hold() {
 		r.holding = true
 		w.holding = append(w.holding, r)
+	}
+}
+
+// expect moves the kernel's expectation back to where a sender that went back has come. If the kernel holds, or the word changes, nothing is
+// done: then the machine meets what follows by itself.
+func (w *worker) expect(r *recvFlow, psn roce.PSN) {
+	word := w.e.holder.Word(r.index)
+	if old := packet.Word(word.Load()); !old.Hold() && !old.Learn() {
+		word.CompareAndSwap(uint64(old), uint64(old.InOrderAt(uint32(psn))))
+		w.counters[countRewinds]++
 	}
 }
 
