@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"crem.dev/crem/internal/agentapi"
+)
+
+// finding is one thing that a person should know, and what to do about it.
+type finding struct {
+	Says string `json:"says"`
+	Next string `json:"next,omitempty"`
+}
+
+// explanation is the answer of explain.
+type explanation struct {
+	Subject  string    `json:"subject"`
+	Verdict  string    `json:"verdict"`
+	Findings []finding `json:"findings"`
+	details  [][]string
+}
+
+func (p *program) explain() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain FLOW|node",
+		Short: "Says why a flow has its redundancy or is not protected, or what keeps a node from being ready",
+		Long: `Says why a flow has its number of repair symbols or is not protected, or what keeps a node from being ready, and what
+to do next. A flow is named by its ID (kubectl crem top shows it) or any part of it that no other flow has, for
+instance an address or a queue pair number.`,
+		Example: `  kubectl crem explain node
+  kubectl crem explain csf/10.1.0.5/10.2.0.7/4711/request
+  kubectl crem explain 10.2.0.7/4711`,
+		Args: arguments(1, 1, "a flow or the word node"),
+	}
+	client, output := socketFlag(cmd), outputFlag(cmd, "table", "wide", "json")
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		names := []string{"node"}
+		flows, err := client().Flows(cmd.Context())
+		if err != nil {
+			return names, cobra.ShellCompDirectiveNoFileComp
+		}
+		for i := range flows {
+			names = append(names, flows[i].ID)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		status, err := client().Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		var e explanation
+		if args[0] == "node" || args[0] == status.Node || args[0] == "node/"+status.Node {
+			e = explainNode(&status)
+		} else {
+			flows, err := client().Flows(cmd.Context())
+			if err != nil {
+				return err
+			}
+			f, err := findFlow(flows, args[0])
+			if err != nil {
+				return err
+			}
+			e = explainFlow(f)
+		}
+		if format == "json" {
+			return writeJSON(cmd.OutOrStdout(), e)
+		}
+		return e.print(cmd.OutOrStdout(), format == "wide")
+	}
+	return cmd
+}
+
+// findFlow finds the flow that a person means.
+func findFlow(flows []agentapi.Flow, name string) (*agentapi.Flow, error) {
+	var found []string
+	var flow *agentapi.Flow
+	for i := range flows {
+		if flows[i].ID == name {
+			return &flows[i], nil
+		}
+		if strings.Contains(flows[i].ID, name) {
+			found = append(found, flows[i].ID)
+			flow = &flows[i]
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return flow, nil
+	case len(found) == 0:
+		return nil, fmt.Errorf("no flow has %q in its ID: kubectl crem flows lists those that are seen here; a flow that is not among them does not cross an uplink of this node, or its NIC bypasses this kernel", name)
+	}
+	const most = 10
+	more := ""
+	if len(found) > most {
+		more = fmt.Sprintf("\n  and %d more", len(found)-most)
+	}
+	return nil, usageError{fmt.Errorf("%d flows have %q in their ID, name one of them:\n  %s%s", len(found), name, strings.Join(found[:min(len(found), most)], "\n  "), more)}
+}
+
+// explainFlow says why a flow is as it is. The sentence is the agent's own.
+func explainFlow(f *agentapi.Flow) explanation {
+	e := explanation{Subject: "flow " + f.ID, Findings: []finding{}}
+	switch {
+	case f.Role == "crf":
+		e.Verdict = "Arrives here, losses are restored (" + f.State + ")."
+	case protected(f):
+		e.Verdict = "Leaves here, protected."
+	case f.State == "Suspended":
+		e.Verdict = "Leaves here, protection is suspended."
+	default:
+		e.Verdict = "Leaves here, not protected (" + f.State + ")."
+	}
+	if f.Why != "" {
+		e.Findings = append(e.Findings, finding{Says: f.Why})
+	}
+	if n := f.Counters["restore_verify_failures"]; n > 0 {
+		e.Findings = append(e.Findings, finding{
+			Says: fmt.Sprintf("Decodes that were refused because the result did not verify: %d. Nothing of them was delivered.", n),
+			Next: "A few are normal with retransmissions; if they go on, compare the versions of both agents and look for a device that changes packets on the way.",
+		})
+	}
+	if n := f.Counters["given_up"]; n > 0 && f.Role == "crf" {
+		e.Findings = append(e.Findings, finding{
+			Says: fmt.Sprintf("Packets given up and left to the RDMA transport: %d.", n),
+			Next: "If it goes on: raise maxRepairSymbols or maxRepairRatio in profile " + orDash(f.Profile) + " at the sending site.",
+		})
+	}
+	if n := f.Counters["released_hold_time_over"]; n > 0 {
+		e.Findings = append(e.Findings, finding{
+			Says: fmt.Sprintf("Packets that went on with a gap before them because maxHold was over: %d.", n),
+			Next: fmt.Sprintf("Set maxHold of profile %s to more than one round-trip time (now %s).", orDash(f.Profile), milliseconds(f.SRTT)),
+		})
+	}
+	e.details = [][]string{
+		{"Domain", orDash(f.Domain)}, {"Profile", orDash(f.Profile)}, {"Peer", orDash(f.Peer)},
+		{"Code", fmt.Sprintf("k %d, m %d, T %d, scheme %s, digest %v", f.K, f.M, f.T, orDash(f.Scheme), f.Digest)},
+		{"Path", fmt.Sprintf("loss %s before restoration, round trip %s", share(f.Loss), milliseconds(f.SRTT))},
+		{"Packets", fmt.Sprintf("%d source, %d repair, %d restored, %d held", f.SourcePackets, f.RepairPackets, f.Restored, f.Held)},
+		{"Overhead", share(ratio(float64(f.RepairOctets), float64(f.SourceOctets)))},
+	}
+	if f.Breaker == "open" {
+		e.details = append(e.details, []string{"Breaker", "open"})
+	}
+	for _, name := range sorted(f.Drops) {
+		e.details = append(e.details, []string{"Drop " + name, fmt.Sprint(f.Drops[name])})
+	}
+	return e
+}
+
+// explainNode walks the checks of a node, the one that hides the others first.
+func explainNode(s *agentapi.Status) explanation {
+	e := explanation{Subject: "node " + s.Node, Findings: []finding{}}
+	add := func(next, format string, args ...any) {
+		e.Findings = append(e.Findings, finding{Says: fmt.Sprintf(format, args...), Next: next})
+	}
+	for _, w := range s.Workers {
+		if w.LastBeatAge > 1 {
+			add("Look at the agent's log; a restart of the agent costs no packet.", "Packet worker %d has not moved for %.0f s; the kernel passes its packets unprotected.", w.ID, w.LastBeatAge)
+		}
+	}
+	if s.ConfigStale != "" {
+		add("Correct the files; they are read again at once.", "The newest configuration was refused, generation %d stays in force: %s", s.Generation, s.ConfigStale)
+	}
+	if s.Generation > 0 && s.AppliedGeneration != s.Generation && s.ConfigStale == "" {
+		add("Wait a second and ask again; if it stays, look at the agent's log.", "Not all packet workers obey generation %d yet.", s.Generation)
+	}
+	for _, p := range s.Problems {
+		add("", "%s (%s): %s", p.Object, p.Reason, p.Message)
+	}
+	for _, d := range s.Domains {
+		if !d.Applied {
+			add("crem-agent probe says what this node can do.", "Domain %s is not in force: %s", d.Name, d.Problem)
+		}
+	}
+	attached := 0
+	for _, u := range s.Uplinks {
+		if u.Attached {
+			attached++
+		} else {
+			add("It is tried again when interfaces change; name another in spec.nodes.uplinks of the domain, or create it.", "Uplink %s is not attached: %s", u.Name, u.Problem)
+		}
+	}
+	if len(s.Domains) > 0 && attached == 0 && len(s.Uplinks) == 0 {
+		add("Add routes to the other sites' prefixes, or name interfaces in spec.nodes.uplinks of the domain.", "No interface leads to another site.")
+	}
+	if m := s.MTUTooSmall; m.Flows > 0 {
+		add("Raise the MTU of the uplink, or lower the RDMA MTU of the endpoints.", "Flows that are not protected because their repairs need an MTU of %d and the uplink has %d: %d.", m.Need, m.Have, m.Flows)
+	}
+	if m := s.Memory; m.Limit > 0 && m.InUse > m.Limit*9/10 {
+		add("Give the agent more with --memory, or lower maxHold.", "Memory is nearly used up: %s of %s. The oldest blocks give way.", octets(m.InUse), octets(m.Limit))
+	}
+	if n := s.Drops["outside_domain"] + s.Counters["kernel_boundary_source"]; n > 0 {
+		add("Filter the CREM port at the domain's boundary; if the sender is yours, add its address to the domain.", "Messages to the CREM port that came from outside the domain and were dropped: %d.", n)
+	}
+	if n := s.Counters["kernel_pass_gso"] + s.Drops["super_packet"]; n > 0 {
+		add("Turn rx-udp-gro-forwarding off on the interfaces that RDMA comes in by.", "Super-packets, which the kernel joined of RDMA packets before the agent saw them, passed unprotected: %d.", n)
+	}
+	unprotected := s.Flows.Sending - s.Flows.Protected
+	switch {
+	case len(s.Domains) == 0:
+		e.Verdict = "Takes part in no domain."
+	case len(e.Findings) == 0 && s.Flows.Sending+s.Flows.Receiving == 0:
+		e.Verdict = "Ready; no RDMA flow was seen."
+		add("If RDMA traffic should pass here: a NIC that bypasses the kernel (SR-IOV, hardware RoCE) hides it; protect it by a gateway on its path.", "No RDMA packet crossed an uplink.")
+	case len(e.Findings) == 0:
+		e.Verdict = "Ready."
+	default:
+		e.Verdict = fmt.Sprintf("Needs attention (%d).", len(e.Findings))
+	}
+	if unprotected > 0 {
+		add("kubectl crem flows --unprotected -o wide says why for each.", "%d of %d leaving flows are not protected.", unprotected, s.Flows.Sending)
+	}
+	e.details = [][]string{
+		{"Version", s.Version}, {"Generation", fmt.Sprintf("%d, in force %d", s.Generation, s.AppliedGeneration)},
+		{"Workers", fmt.Sprint(len(s.Workers))}, {"Flows", fmt.Sprintf("%d leaving, %d protected, %d arriving", s.Flows.Sending, s.Flows.Protected, s.Flows.Receiving)},
+		{"Memory", fmt.Sprintf("%s of %s, %s held", octets(s.Memory.InUse), octets(s.Memory.Limit), octets(s.Memory.Held))},
+	}
+	for _, d := range s.Domains {
+		e.details = append(e.details, []string{"Domain " + d.Name, fmt.Sprintf("site %s, port %d", d.Site, d.Port)})
+	}
+	for _, u := range s.Uplinks {
+		e.details = append(e.details, []string{"Uplink " + u.Name, strings.TrimSpace(fmt.Sprintf("MTU %d  %s", u.MTU, u.Why))})
+	}
+	for _, name := range sorted(s.Drops) {
+		if s.Drops[name] > 0 {
+			e.details = append(e.details, []string{"Drop " + name, fmt.Sprint(s.Drops[name])})
+		}
+	}
+	return e
+}
+
+// print writes the verdict, what was found, and with details the numbers.
+func (e *explanation) print(out io.Writer, details bool) error {
+	rows := [][]string{{e.Subject + ": " + e.Verdict}}
+	for _, f := range e.Findings {
+		rows = append(rows, []string{"- " + f.Says})
+		if f.Next != "" {
+			rows = append(rows, []string{"  Next: " + f.Next})
+		}
+	}
+	if details {
+		rows = append(rows, []string{""})
+		for _, d := range e.details {
+			rows = append(rows, []string{d[0], d[1]})
+		}
+	}
+	return table(out, rows)
+}
+
+func sorted(m map[string]uint64) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
