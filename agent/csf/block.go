@@ -42,8 +42,10 @@ type block struct {
 	openedAt, closedAt time.Duration
 
 	// sealed: a REPAIR is out; from here on k and the Present Bitmap are constant (Section 6, rule CSF 3).
-	sealed bool
-	digest uint64
+	sealed   bool
+	digest   uint64
+	digested bool // digest is known
+	hashing  bool // the flow's running digest has all present positions so far
 
 	symbols               []*fec.Cell // ordinary symbols by Repair Index, once coded
 	total, released, sent int         // ordinary symbols to be sent, allowed to leave, and sent
@@ -70,7 +72,16 @@ func (b *block) put(pos int, c *fec.Cell) {
 	}
 	b.cells[pos] = c
 	b.present.Set(pos)
+	b.hash(pos)
 	b.k = max(b.k, pos+1)
+}
+
+// hash takes a new position into the running digest, while its octets are in the processor's cache. A position that comes out of
+// order ends that; the digest is computed as a whole then, when the block is sealed.
+func (b *block) hash(pos int) {
+	if b.hashing = b.hashing && pos >= b.k; b.hashing {
+		b.flow.hasher.Add(b.cells[pos].Symbol(b.config.T))
+	}
 }
 
 // withdraw makes position pos absent for good.
@@ -119,6 +130,9 @@ func (f *Flow) openBlock(now time.Duration, pkt *roce.Packet) *block {
 	b.flow, b.config, b.start, b.openedAt = f, f.current, pkt.PSN(), now
 	b.nextIndex = b.config.m
 	b.config.blocks++
+	if b.hashing = f.digest && f.stats.M > 0; b.hashing { // otherwise no REPAIR is likely, and the digest not needed
+		f.hasher.Reset(f.hello.nonce)
+	}
 	b.put(0, c)
 	f.open = b
 	f.armBlocks(now + min(f.burstGap(), f.rtt.min()/2))
@@ -222,6 +236,9 @@ func (f *Flow) closeBlock(now time.Duration, cause CloseCause) {
 		return
 	}
 	b.closedAt = now
+	if b.hashing {
+		b.digest, b.digested, b.hashing = f.hasher.Sum(), true, false
+	}
 	f.stats.BlocksClosed[cause]++
 	f.retain(now, b)
 	f.schedule(now, b, cause)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"crem.dev/crem/agent/fec"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
@@ -79,6 +80,7 @@ type Flow struct {
 
 	// Blocks.
 	open     *block
+	hasher   fec.Digest // of the open block
 	retained blockQueue
 	blockAt  time.Duration // pollBlocks
 	expireAt time.Duration // expire

@@ -29,7 +29,7 @@ type Env struct {
 	newest *block
 	paths  map[string]*lossEstimate // by Params.PeerSite
 
-	digest fec.Digest     // scratch
+	hasher fec.Digest     // scratch
 	syms   [256]*fec.Cell // scratch: the cells of one block by position
 }
 

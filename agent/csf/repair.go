@@ -146,10 +146,10 @@ func (f *Flow) seal(b *block) {
 		return
 	}
 	b.sealed = true
-	if !f.digest {
+	if !f.digest || b.digested {
 		return
 	}
-	d := &f.env.digest
+	d := &f.env.hasher
 	d.Reset(f.hello.nonce)
 	for j := b.present.First(); j >= 0; j = b.present.Next(j + 1) {
 		d.Add(b.cells[j].Symbol(b.config.T))

@@ -363,11 +363,15 @@ func gfInv(a byte) byte {
 	return 0
 }
 
-var invTable = func() (t [256]byte) {
-	for i := range t {
-		t[i] = gfInv(byte(i))
+// The same as tables, so that fuzzing gets anywhere.
+var invTable, mulTable = func() (inv [256]byte, mul [256][256]byte) {
+	for i := range inv {
+		inv[i] = gfInv(byte(i))
+		for j := range mul[i] {
+			mul[i][j] = gfMul(byte(i), byte(j))
+		}
 	}
-	return t
+	return inv, mul
 }()
 
 // naiveSymbol computes a repair symbol from the sources' payloads by the words of the draft.
@@ -385,10 +389,9 @@ func naiveSymbol(scheme fec.Scheme, index, T int, over fec.Bitmap, payload func(
 		if scheme == fec.SourceCopy && j != index {
 			continue
 		}
-		for i := range s {
-			if s[i] != 0 {
-				out[i] ^= gfMul(c, s[i])
-			}
+		row := &mulTable[c]
+		for i, v := range s {
+			out[i] ^= row[v]
 		}
 	}
 	return out
