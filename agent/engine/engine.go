@@ -31,6 +31,8 @@ type Options struct {
 	Workers int   // packet workers; 0: one per core
 	Memory  int64 // octets of all pools together; 0: 1 GiB
 	Backend Backend
+	// Realtime asks the system to run the workers before ordinary programs; refused, they run as they are, and Status says so.
+	Realtime bool
 	// Changed is called, from any goroutine, when something that Status shows has changed. May be nil.
 	Changed func()
 }
@@ -331,8 +333,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.running.Add(1)
 		go func() {
 			defer e.running.Done()
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
+			runtime.LockOSThread() // never unlocked: a thread with another priority must not serve others
+			w.realtime.Store(e.opts.Realtime && preferThread() == nil)
 			w.run(e.stop)
 		}()
 	}

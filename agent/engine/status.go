@@ -173,6 +173,7 @@ func (w *worker) report(withFlows bool) *report {
 		status: agentapi.Worker{
 			ID: w.id, Batches: w.batches, Flows: len(w.sending) + len(w.receiving),
 			PoolInUse: w.pool.InUse(), PoolLimit: w.pool.Limit(), LastBeatAge: w.beatAge().Seconds(),
+			Realtime: w.realtime.Load(),
 		},
 		counters: map[string]uint64{}, drops: map[string]uint64{},
 	}

@@ -68,6 +68,7 @@ type worker struct {
 	// Read by other goroutines.
 	seenSnap atomic.Uint64
 	beatAt   atomic.Int64
+	realtime atomic.Bool
 }
 
 // run is the life of a worker: one batch after the other until the engine stops.

@@ -67,6 +67,7 @@ type Worker struct {
 	PoolInUse   int64   `json:"poolInUse"`
 	PoolLimit   int64   `json:"poolLimit"`
 	LastBeatAge float64 `json:"lastBeatAgeSeconds"`
+	Realtime    bool    `json:"realtime"` // runs before ordinary programs
 }
 
 // Memory is what the packet path holds.
