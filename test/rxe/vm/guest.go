@@ -40,7 +40,6 @@ type Guest struct {
 	in   *bufio.Reader
 	dead chan struct{} // closed when QEMU has ended
 	next int
-	logs string
 }
 
 // ErrCommand is wrapped by the error of a command that ended with a status other than 0.
@@ -49,8 +48,9 @@ var ErrCommand = errors.New("command failed")
 // Start boots a guest and returns when it takes commands. A cancelled ctx gives up; nothing is left running then.
 func Start(ctx context.Context, c Config) (*Guest, error) {
 	socket := filepath.Join(c.Dir, c.Name+".port")
-	g := &Guest{name: c.Name, dead: make(chan struct{}), logs: filepath.Join(c.Dir, c.Name+".console")}
-	g.cmd = exec.Command("qemu-system-x86_64", arguments(c, socket, g.logs)...)
+	console := filepath.Join(c.Dir, c.Name+".console")
+	g := &Guest{name: c.Name, dead: make(chan struct{})}
+	g.cmd = exec.Command("qemu-system-x86_64", arguments(c, socket, console)...)
 	g.cmd.ExtraFiles = []*os.File{c.TAP}
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // a Ctrl-C is ours to handle
 	output := &strings.Builder{}
@@ -61,7 +61,8 @@ func Start(ctx context.Context, c Config) (*Guest, error) {
 	go func() { _ = g.cmd.Wait(); close(g.dead) }()
 	if err := g.connect(ctx, socket); err != nil {
 		g.Stop()
-		return nil, fmt.Errorf("guest %s: %w (%s; console in %s)", c.Name, err, strings.TrimSpace(output.String()), g.logs)
+		said, _ := os.ReadFile(console)
+		return nil, fmt.Errorf("guest %s: %w; QEMU said %q, the console %q", c.Name, err, output.String(), said[max(0, len(said)-500):])
 	}
 	return g, nil
 }

@@ -27,8 +27,8 @@ const (
 	lanMTU = 4200
 	// wanMTU: a REPAIR is longer than the longest source packet. At RoCE MTU 4096, IPv6: 40 + 8 + 20 + 4 + 4 + 8 + (4132 + 2) = 4218.
 	wanMTU      = 4400
-	guestMemory = 192 // MiB
-	bootLimit   = 90 * time.Second
+	guestMemory = 192             // MiB
+	bootLimit   = 4 * time.Minute // 10 to 20 s on an idle host
 )
 
 // world is everything that runs: two guests, two gateways, the line, and, for the protected cases, two agents.
