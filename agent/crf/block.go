@@ -97,7 +97,7 @@ func (f *Flow) meet(now time.Duration, first pos, c *configuration, m *wire.Repa
 		}
 		f.start = first
 	}
-	f.reachTo(now, first, m.Present, k)
+	f.reachTo(now, first, end)
 	rounds, asked := f.gaps.cut(first, end)
 	f.absent(first, fec.Full(k).AndNot(m.Present))
 	want := f.wanted(first, k, m.Present)
@@ -120,11 +120,7 @@ func (f *Flow) meet(now time.Duration, first pos, c *configuration, m *wire.Repa
 }
 
 // reachTo moves top past a block that lies ahead of it, and notes what was passed over.
-func (f *Flow) reachTo(now time.Duration, first pos, present fec.Bitmap, k int) {
-	end := first + pos(present.Last()) + 1
-	if present.Empty() {
-		end = first + pos(k)
-	}
+func (f *Flow) reachTo(now time.Duration, first, end pos) {
 	if first > f.top {
 		f.passOver(now, first, false)
 	}
@@ -153,7 +149,7 @@ func (f *Flow) await(now time.Duration, b *block, want fec.Bitmap) {
 			continue
 		}
 		s.set(p, missing)
-		s.since[p.index()] = now
+		s.since[p.index()] = f.missingSince(now, p)
 		f.stats.Missing++
 	}
 }

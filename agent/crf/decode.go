@@ -185,7 +185,7 @@ func (f *Flow) damaged(now time.Duration, s *segment, p pos) {
 	f.dropCopy(s, p)
 	s.clear(p, arrived)
 	s.set(p, missing)
-	s.since[p.index()] = now
+	s.since[p.index()] = f.missingSince(now, p)
 	f.stats.Missing++
 	f.wake()
 }

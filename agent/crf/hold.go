@@ -231,6 +231,17 @@ func (f *Flow) holdDeadline() time.Duration {
 	return s.since[f.next.index()] + f.params.MaxHold
 }
 
+// missingSince is the time since when a position counts as missing that turns out to be missing now. If packets behind it wait
+// already, for a gap before it, it is the time of that gap: their deadline must not move.
+func (f *Flow) missingSince(now time.Duration, p pos) time.Duration {
+	if f.hold.waiting > 0 && p > f.next {
+		if s := f.win.at(f.next); s != nil && s.has(f.next, missing) {
+			return min(now, s.since[f.next.index()])
+		}
+	}
+	return now
+}
+
 // HeldCount returns how many packets came with held set, ever: the count to compare with the flow's word.
 func (f *Flow) HeldCount() uint64 { return f.stats.Held }
 
