@@ -72,7 +72,7 @@ func (t *Template) backTo(n int) uint32 {
 	u := &t.unshift[n/4%unshifts]
 	if u.n != uint32(n) {
 		const afterID = ipv4Len + udpLen - 6
-		*u = unshift{uint32(n), power(-(16 + 8*(afterID+n-icrcLen)))}
+		*u = unshift{uint32(n), power(-(16 + 8*int64(afterID+n-icrcLen)))}
 	}
 	return u.factor
 }
@@ -97,7 +97,7 @@ func mul(a, b uint32) uint32 {
 }
 
 // power returns x^e, also for a negative e.
-func power(e int) uint32 {
+func power(e int64) uint32 {
 	if e %= order; e < 0 {
 		e += order
 	}

@@ -111,7 +111,7 @@ func TestTemplateSetAgain(t *testing.T) {
 // power and mul agree with the definition: multiplying by x is one shift of the reflected register.
 func TestPower(t *testing.T) {
 	v := uint32(one)
-	for e := range 2000 {
+	for e := range int64(2000) {
 		if got := power(e); got != v {
 			t.Fatalf("x^%d = %08x, want %08x", e, got, v)
 		}

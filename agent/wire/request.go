@@ -54,9 +54,6 @@ type Range struct {
 // RangeList is the ranges of a request as the message has them, four octets each. The zero value is the empty list.
 type RangeList []byte
 
-// MaxRanges is the most ranges that Length lets a request carry; a path MTU allows far fewer.
-const MaxRanges = (0xffff - headerLen - rangesFixedLen) / wordLen
-
 // Len returns the number of ranges.
 func (r RangeList) Len() int { return len(r) / wordLen }
 

@@ -411,12 +411,13 @@ func TestLists(t *testing.T) {
 
 // The largest request and report that their counts allow.
 func TestSection9_LargestLists(t *testing.T) {
+	const maxRanges = (1<<16 - 1 - headerLen - rangesFixedLen) / wordLen
 	q := RepairRequest{ByRanges: true}
-	for i := range MaxRanges {
+	for i := range maxRanges {
 		q.Ranges = q.Ranges.Append(Range{roce.PSN(i), 1})
 	}
-	if got, err := ParseRepairRequest(q.Append(nil)); err != nil || got.Ranges.Len() != MaxRanges || got.Ranges.At(MaxRanges-1).Start != MaxRanges-1 {
-		t.Errorf("%d ranges: %v", MaxRanges, err)
+	if got, err := ParseRepairRequest(q.Append(nil)); err != nil || got.Ranges.Len() != maxRanges || got.Ranges.At(maxRanges-1).Start != maxRanges-1 {
+		t.Errorf("%d ranges: %v", maxRanges, err)
 	}
 	p := PathReport{Src: netip.MustParseAddr("fd00:1::2"), Dst: netip.MustParseAddr("fd00:2::3"), HopCount: MaxHops}
 	for i := range p.Hops {
