@@ -126,7 +126,14 @@ func TestTapMarksFrames(t *testing.T) {
 	fragment.MoreFragments = true
 	w.outgoing(p.Frame(), fragment.Frame())
 
-	var conn *net.UDPConn
+	var conn, listener *net.UDPConn
+	w.far.Do(func() { // or the far kernel would answer that nobody listens
+		var err error
+		if listener, err = net.ListenUDP("udp", &net.UDPAddr{Port: roce.Port}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer listener.Close()
 	w.node.Do(func() {
 		var err error
 		if conn, err = net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP("10.1.0.5"), Port: roce.Port}); err != nil {
