@@ -34,7 +34,7 @@ func (c *Cell) Set(head, payload []byte, T int) error {
 	if prefix+len(payload) > T || len(head) > MaxHead || Stride(T) > c.room() {
 		return ErrTooLong
 	}
-	c.SetHead(head)
+	c.setHead(head)
 	s := c.mem[MaxHead:]
 	binary.BigEndian.PutUint16(s, uint16(len(payload)))
 	n := prefix + copy(s[prefix:], payload)
@@ -48,8 +48,13 @@ func (c *Cell) SetHead(head []byte) error {
 	if len(head) > MaxHead {
 		return ErrTooLong
 	}
-	c.head = copy(c.mem[MaxHead-len(head):MaxHead], head)
+	c.setHead(head)
 	return nil
+}
+
+// setHead stores headers that fit, so that they end where the symbol begins.
+func (c *Cell) setHead(head []byte) {
+	c.head = copy(c.mem[MaxHead-len(head):MaxHead], head)
 }
 
 // SetSymbol makes the cell hold a symbol as it stands, for instance that of a

@@ -18,7 +18,7 @@ type Digest struct{ h xxh3.Hasher }
 func (d *Digest) Reset(nonce uint64) { d.h.ResetSeed(nonce) }
 
 // Add appends the symbol of the next present position, T octets.
-func (d *Digest) Add(symbol []byte) { d.h.Write(symbol) }
+func (d *Digest) Add(symbol []byte) { _, _ = d.h.Write(symbol) }
 
 // Sum returns the digest of the symbols added since Reset.
 func (d *Digest) Sum() uint64 { return d.h.Sum64() }

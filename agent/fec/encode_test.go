@@ -28,6 +28,7 @@ func TestEncodeAgainstDefinition(t *testing.T) {
 		b := newBlock(t, rng, pool, scheme, T, k, L)
 		first, n := 0, 1
 		switch scheme {
+		case XOR: // has one symbol
 		case Cauchy:
 			first = rng.IntN(256 - k)
 			n = 1 + rng.IntN(min(20, 256-k-first))
@@ -180,7 +181,8 @@ func TestEncodeRefuses(t *testing.T) {
 		{"empty L of XOR", buf, 128, XOR, 0, 1, T, Bitmap{}, &b.cells, ErrSource},
 		{"missing source", buf, 128, Cauchy, 0, 1, T, Full(k + 1), &b.cells, ErrSource},
 		{"source of a smaller T", buf, 128, Cauchy, 0, 1, T, Full(k), &small, ErrSource},
-		{"copy outside L", buf, 128, SourceCopy, 3, 2, T, Full(k), &b.cells, ErrSource},
+		{"copy outside L", buf, 128, SourceCopy, 2, 2, T, Full(k - 1), &b.cells, ErrSource},
+		{"copy of an absent source", buf, 128, SourceCopy, 3, 2, T, Full(k + 1), &b.cells, ErrSource},
 		{"copy past 255", buf, 128, SourceCopy, 255, 2, T, Full(256), &b.cells, ErrSource},
 		{"copy of a smaller T", buf, 128, SourceCopy, 2, 1, T, Full(k), &small, ErrSource},
 	}

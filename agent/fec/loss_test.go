@@ -134,4 +134,8 @@ func TestTailEdges(t *testing.T) {
 			t.Errorf("Tail(%d, %d, %g) = %g, want %g", c.n, c.m, c.p, got, c.want)
 		}
 	}
+	// (1-p)^n underflows here.
+	if got := Tail(255, 127, 0.99); math.Abs(got-1) > 1e-12 {
+		t.Errorf("Tail(255, 127, 0.99) = %g, want 1", got)
+	}
 }

@@ -27,9 +27,12 @@ type listed struct {
 var pure = map[string][]string{
 	"agent/roce": {},
 	"agent/fec": {
+		module + "agent/fec/internal/gf", // the field and its kernels
+		"github.com/zeebo/xxh3",          // the block digest: pure computation
+	},
+	"agent/fec/internal/gf": {
 		"github.com/klauspost/reedsolomon", // portable field kernels: pure computation
 		"github.com/klauspost/cpuid/v2",    // which kernel this processor can run
-		"github.com/zeebo/xxh3",            // the block digest: pure computation
 	},
 	"agent/wire":     {module + "agent/fec", module + "agent/roce"},
 	"agent/csf":      {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
