@@ -61,7 +61,8 @@ func NewDecoder() *Decoder {
 }
 
 // Solve computes the symbols of the unknown source indices from rows and the
-// known sources and writes them to out[j], whose cells the caller provides.
+// known sources and writes them to out[j]. The caller provides those cells, all
+// different, none of them in known or holding a row's symbol.
 // Every source index in a row's L is either unknown or in known; known[j] of an
 // unknown j, for instance a late copy, is not looked at.
 //
