@@ -99,6 +99,8 @@ const (
 	// nap bounds how long the thread sleeps while frames are on the line, sleep while there are none: then a frame wakes it.
 	nap   = 250 * time.Microsecond
 	sleep = 10 * time.Millisecond
+	// grain is the part of the delay by which frames may leave late, so that one wake-up serves several.
+	grain = 50
 )
 
 // Run moves frames until stop is closed, then frees everything and returns the totals. Frames still on the line are lost.
@@ -174,7 +176,8 @@ func (b *Bridge) wait() {
 	next := min(b.way[0].line.Next(), b.way[1].line.Next())
 	pause := sleep
 	if next != wan.Never {
-		pause = min(next-time.Since(b.epoch), nap)
+		shortest := min(b.way[0].line.Settings().Delay, b.way[1].line.Settings().Delay)
+		pause = min(max(next-time.Since(b.epoch), time.Duration(shortest)/grain), nap)
 	}
 	if pause <= 0 {
 		return

@@ -46,7 +46,7 @@ const (
 // DefaultOptions returns what a transfer without particular wishes uses.
 func DefaultOptions() Options {
 	return Options{
-		QPs: 1, Op: rc.Write, Size: 1 << 20, Duration: 10 * time.Second, Drain: 2 * time.Second, Nap: 200 * time.Microsecond,
+		QPs: 1, Op: rc.Write, Size: 1 << 20, Duration: 10 * time.Second, Drain: 2 * time.Second, Nap: 400 * time.Microsecond,
 		Config: rc.Config{MTU: 4096, TOS: 2, Window: 1024, Timeout: 134 * time.Millisecond, Retries: 7, Depth: 16, Reads: 16, Seed: 1},
 	}
 }

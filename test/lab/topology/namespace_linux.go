@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const niceness = -10
+const niceness = -19
 
 // Namespace is a network namespace with a mount namespace of its own, in which /sys shows its interfaces and /sys/fs/bpf is empty.
 type Namespace struct {

@@ -17,7 +17,7 @@ func (a *Agent) attached(ctx context.Context) error {
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-a.process.Done():
-			_, err := a.process.Wait(0)
+			_, err := a.process.Wait(stopTimeout)
 			return fmt.Errorf("%s has ended: %w", a.process.Name, err)
 		case <-ctx.Done():
 			return ctx.Err()

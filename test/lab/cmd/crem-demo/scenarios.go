@@ -124,6 +124,8 @@ func (s *scenario) trial(l *link) trial.Case {
 	t := endpoint.DefaultOptions()
 	t.Op, t.Size, t.Duration, t.Warmup, t.Drain = rc.Write, messageSize, l.duration, l.warmup, 2*time.Second
 	t.Config.MTU, t.Config.Depth, t.Config.Window, t.Config.Retries = roceMTU, l.depth, l.packets(), -1
+	t.Config.Timeout = 268 * time.Millisecond
+	t.Config.Rate = l.rate // as a NIC of the link's speed: no burst is faster than the line
 	c := trial.Case{
 		Name:     s.name,
 		Transfer: t,
