@@ -13,3 +13,5 @@
 // +kubebuilder:object:generate=true
 // +groupName=crem.dev
 package v1alpha1
+
+//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0 object:headerFile=../../hack/boilerplate.go.txt crd:maxDescLen=2000 paths=. output:crd:dir=../../config/crd/bases
