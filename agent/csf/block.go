@@ -107,6 +107,7 @@ func (f *Flow) handleNew(now time.Duration, pkt *roce.Packet, consumed int) {
 		b = f.open
 	}
 	f.lastNew = now
+	f.age(now)
 	if b == nil {
 		b = f.openBlock(now, pkt)
 	} else {

@@ -66,6 +66,8 @@ type Flow struct {
 	newest      roce.PSN
 	reach       int      // most PSNs that the newest packet may have consumed
 	floor       roce.PSN // nothing before it will be repeated
+	mark        roce.PSN // the newest PSN at markAt
+	markAt      time.Duration
 	run         int      // packets in a row that look like a restart
 	runNext     roce.PSN
 	restartedAt time.Duration

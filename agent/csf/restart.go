@@ -16,6 +16,9 @@ const (
 	restartRun = 64
 	// smallestMTU is the smallest RDMA MTU: by it a READ request consumes the most PSNs.
 	smallestMTU = 256
+	// repeatHorizon is how long after it was sent a packet may come again where no acknowledgement tells: the timeouts of RC queue pairs
+	// reach some seconds, whatever the round trip is, and blocks are long gone then.
+	repeatHorizon = 10 * time.Second
 	// restartPause is the least time between two restarts that are answered by an immediate HELLO.
 	restartPause = time.Second
 )
@@ -25,6 +28,7 @@ func (f *Flow) beginSequence(pkt *roce.Packet) {
 	psn := pkt.PSN()
 	f.seen, f.newest, f.reach, f.floor, f.run = true, psn.Add(-1), 1, psn, 0
 	f.sample.timing, f.acked = false, false
+	f.mark, f.markAt = psn, f.lastSource
 	f.pkey = pkt.PKey()
 	f.maxSeen, f.mtu, f.mtuExact = 0, 0, false
 }
@@ -55,6 +59,20 @@ func (f *Flow) watchRestart(now time.Duration, pkt *roce.Packet, acts *[]Action)
 		f.beginSequence(pkt)
 		f.learnSizes(pkt)
 		f.newest = psn
+	}
+}
+
+// age raises the floor with time, where no acknowledgement does it: to the newest PSN of one to two horizons ago, and as far as
+// comparisons of PSNs demand.
+func (f *Flow) age(now time.Duration) {
+	if now-f.markAt >= repeatHorizon {
+		if !f.acked {
+			f.raiseFloor(f.mark)
+		}
+		f.mark, f.markAt = f.newest, now
+	}
+	if f.newest.Sub(f.floor) > maxSpan {
+		f.raiseFloor(f.newest.Add(-maxSpan))
 	}
 }
 

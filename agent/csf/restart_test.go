@@ -71,6 +71,39 @@ func TestSection4_2_RewindBeforeProtectionIsNoRestart(t *testing.T) {
 	w.expectRestart("acknowledged", true)
 }
 
+// A transport whose acknowledgements were lost repeats its whole window after a timeout of a second: the blocks are long gone, and it is no restart.
+func TestSection4_2_RewindAfterATimeoutIsNoRestart(t *testing.T) {
+	for _, acked := range []bool{false, true} {
+		w := protected(t, fixed(1), 1000)
+		w.burst(1001, 300, 100*time.Microsecond)
+		if acked {
+			w.f.HandleAck(w.now, 1100)
+		}
+		w.wait(time.Second)
+		if w.f.retained.len() != 0 {
+			t.Fatal("blocks are still retained: the test shows nothing")
+		}
+		w.log = nil
+		w.burst(1101, 200, 10*time.Microsecond)
+		w.expectRestart("rewind", false)
+	}
+}
+
+// Without acknowledgements a new life that lies behind is recognised once nothing of the old one can be repeated.
+func TestSection4_2_RestartWithoutAcknowledgements(t *testing.T) {
+	w := protected(t, fixed(1), 1000)
+	w.burst(1001, 300, 100*time.Microsecond)
+	psn := roce.PSN(1301)
+	for range 30 { // 30 s
+		w.wait(time.Second)
+		w.burst(psn, 4, 100*time.Microsecond)
+		psn = psn.Add(4)
+	}
+	w.log = nil
+	w.burst(1001, 64, 10*time.Microsecond)
+	w.expectRestart("new life", true)
+}
+
 func TestSection4_2_RestartBeginsANewSequence(t *testing.T) {
 	w := protected(t, fixed(1), 0x500000)
 	w.burst(0x500001, 40, 10*time.Microsecond)

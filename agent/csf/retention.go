@@ -101,7 +101,6 @@ func (f *Flow) expire(now time.Duration) {
 			f.expireAt = due
 			return
 		}
-		f.raiseFloor(b.last().Add(1))
 		f.freeOldest(&f.stats.BlocksExpired)
 	}
 }
