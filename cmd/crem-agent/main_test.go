@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"crem.dev/crem/internal/clidoc"
 )
 
 // TestMain makes this test binary the agent itself when a test starts it as such.
@@ -129,3 +132,8 @@ func checkHelp(t *testing.T, cmd *cobra.Command) {
 		}
 	})
 }
+
+var update = flag.Bool("update", false, "write docs/cli.md anew")
+
+// TestCommandLinePage: docs/cli.md says what the program does.
+func TestCommandLinePage(t *testing.T) { clidoc.Check(t, "../../docs/cli.md", newRoot(), *update) }

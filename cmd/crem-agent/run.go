@@ -39,6 +39,7 @@ type runOptions struct {
 	socket      string
 	metricsAddr string
 	workers     int
+	realtime    bool
 	memory      string
 	pinDir      string
 	logFormat   string
@@ -78,6 +79,7 @@ them over without a gap. crem-agent uninstall removes them.`,
 	f.StringVar(&o.socket, "socket", agentapi.DefaultSocket, "Unix socket for kubectl-crem")
 	f.StringVar(&o.metricsAddr, "metrics-addr", "127.0.0.1:9464", "address of /metrics, /healthz and /readyz; empty: none")
 	f.IntVar(&o.workers, "workers", 0, "packet workers (default: one per processor)")
+	f.BoolVar(&o.realtime, "realtime", true, "run the packet workers before ordinary programs; needs the capability SYS_NICE, without it they run as all others do")
 	f.StringVar(&o.memory, "memory", "1Gi", "most memory for packets and symbols, in octets or with Ki, Mi or Gi")
 	f.StringVar(&o.pinDir, "pin-dir", defaultPinDir, "folder on a BPF file system where programs and maps outlive the agent; empty: they end with it")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
@@ -153,7 +155,7 @@ func run(ctx context.Context, o *runOptions, logTo io.Writer) error {
 		return err
 	}
 	eng := engine.New(engine.Options{
-		Node: o.node, Version: version.Version, Workers: o.workers, Memory: o.memoryBytes,
+		Node: o.node, Version: version.Version, Workers: o.workers, Memory: o.memoryBytes, Realtime: o.realtime,
 		Backend: &engine.Linux{PinDir: o.pins(log)},
 	})
 	agent := node.New(node.Files{Paths: o.files, Facts: render.NodeFacts{Name: o.node, Labels: o.labels, Standalone: true}}, eng, log)

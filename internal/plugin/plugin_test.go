@@ -21,6 +21,7 @@ import (
 
 	"crem.dev/crem/agent/local"
 	"crem.dev/crem/internal/agentapi"
+	"crem.dev/crem/internal/clidoc"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -393,4 +394,9 @@ func TestFormats(t *testing.T) {
 	if ratio(1, 0) != 0 {
 		t.Error("ratio without a whole")
 	}
+}
+
+// TestCommandLinePage: docs/cli.md says what the program does.
+func TestCommandLinePage(t *testing.T) {
+	clidoc.Check(t, "../../docs/cli.md", (&program{}).root(), *update)
 }
