@@ -58,13 +58,15 @@ func capabilities() []Check {
 	for _, c := range []struct {
 		name         string
 		bit          int
+		required     bool
 		use, without string
 	}{
-		{"CAP_BPF", unix.CAP_BPF, "loads the programs of the uplinks and their maps", "no program can be loaded: nothing is restored in order, no domain boundary is kept"},
-		{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN, "attaches programs to the uplinks, answers on the path with the endpoint's address, reads IPsec policies", "no program can be attached and no peer on the path answered"},
-		{"CAP_NET_RAW", unix.CAP_NET_RAW, "sees leaving packets and puts restored ones back", "no packet can be seen or restored"},
+		{"CAP_BPF", unix.CAP_BPF, true, "loads the programs of the uplinks and their maps", "no program can be loaded: nothing is restored in order, no domain boundary is kept"},
+		{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN, true, "attaches programs to the uplinks, answers on the path with the endpoint's address, reads IPsec policies", "no program can be attached and no peer on the path answered"},
+		{"CAP_NET_RAW", unix.CAP_NET_RAW, true, "sees leaving packets and puts restored ones back", "no packet can be seen or restored"},
+		{"CAP_SYS_NICE", unix.CAP_SYS_NICE, false, "runs the packet workers before ordinary programs", "on a busy node the workers are kept waiting, and their flows pass unprotected meanwhile"},
 	} {
-		check := Check{Name: c.name, Required: true, State: OK, Use: c.use, Without: c.without}
+		check := Check{Name: c.name, Required: c.required, State: OK, Use: c.use, Without: c.without}
 		switch {
 		case err != nil:
 			check.State, check.Detail = Unknown, err.Error()

@@ -123,7 +123,7 @@ func TestStates(t *testing.T) {
 func TestRunOnThisNode(t *testing.T) {
 	before := descriptors(t)
 	r := Run(Options{Uplinks: []string{"lo", "no-such-if"}, PinDir: "/sys/fs/bpf/crem"})
-	if len(r.Capabilities) != 3 || len(r.Features) < 8 || r.Kernel == "" {
+	if len(r.Capabilities) != 4 || len(r.Features) < 8 || r.Kernel == "" {
 		t.Errorf("%+v", r)
 	}
 	ok := true
