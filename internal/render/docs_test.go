@@ -204,3 +204,23 @@ func TestExamplesOfThePage(t *testing.T) {
 		}
 	}
 }
+
+// TestSection3_NoDefaultPort: neither the CRD nor the renderer has a port to offer, and a domain without one is refused.
+func TestSection3_NoDefaultPort(t *testing.T) {
+	spec := specOf(t, "crem.dev_cremdomains.yaml")
+	if spec.Properties["port"].Default != nil || !slices.Contains(spec.Required, "port") {
+		t.Error("the CRD has a default for the CREM port, or does not require it")
+	}
+	_, err := Decode([]File{{Name: "a.yaml", Data: []byte(strings.Replace(goodDomain, "  port: 52000\n", "", 1))}})
+	if err == nil || !strings.Contains(err.Error(), "spec.port is missing: write the UDP port of all CREM messages of the domain, a free one from 49152 to 65535") {
+		t.Errorf("without a port: %v", err)
+	}
+}
+
+// TestSection11_NoDefaultSecurity: which of the two protections is true is not for software to guess.
+func TestSection11_NoDefaultSecurity(t *testing.T) {
+	ipsec := specOf(t, "crem.dev_cremdomains.yaml").Properties["ipsec"]
+	if ipsec.Default != nil || ipsec.Properties["mode"].Default != nil || !slices.Contains(ipsec.Required, "mode") {
+		t.Error("the CRD has a default for ipsec.mode, or does not require it")
+	}
+}
