@@ -177,7 +177,7 @@ func delayed(s wan.Settings) wan.Settings {
 func TestEveryOperationOverACleanPath(t *testing.T) {
 	for _, size := range []int{1, 3, 1023, 1024, 1025, 10_000, 64 << 10} {
 		for _, ops := range [][]Op{{Write}, {Send}, {Read}, {Write, Read, Send}} {
-			t.Run(fmt.Sprint(ops, size), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v %d", ops, size), func(t *testing.T) {
 				p := newPath(t, config(), delayed(wan.Settings{}), delayed(wan.Settings{}))
 				p.transfer(50, size, ops...)
 				p.verify(50, size)
@@ -222,7 +222,7 @@ func TestNoPathMakesAWrongOctet(t *testing.T) {
 	for name, s := range paths {
 		for _, ops := range [][]Op{{Write}, {Send}, {Read}, {Write, Read, Read, Send}} {
 			for _, coalesce := range []bool{false, true} {
-				t.Run(fmt.Sprint(name, ops, coalesce), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s %v coalesce %v", name, ops, coalesce), func(t *testing.T) {
 					c := config()
 					c.Coalesce, c.Rate, c.Retries = coalesce, 200_000_000, -1
 					c.Timeout = 30 * time.Millisecond

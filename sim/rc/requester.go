@@ -154,12 +154,11 @@ func (r *requester) send(mem []byte) []byte {
 	} else {
 		r.stats.Needed++
 	}
-	frame := mem
+	build := r.dataPacket
 	if m.op == Read {
-		frame = r.readRequest(mem, m)
-	} else {
-		frame = r.dataPacket(mem, m)
+		build = r.readRequest
 	}
+	frame := build(mem, m)
 	r.high = max(r.high, r.next)
 	if r.next == m.first+m.packets {
 		r.cur++

@@ -340,7 +340,9 @@ func TestUnknownInterface(t *testing.T) {
 
 var load = flag.Bool("load", false, "measure how many packets a second the bridge carries")
 
-// TestLoad offers both directions at once as much as the generators can and reports what the bridge carried: go test -run Load -load -v ./test/lab/bridge
+// TestLoad offers both directions at once as much as the generators can and reports what the bridge carried:
+//
+//	go test -v -run Load ./test/lab/bridge -args -load
 func TestLoad(t *testing.T) {
 	if !*load {
 		t.Skip("a measurement: give -load")

@@ -49,7 +49,7 @@ func Open(o Options) (*Host, error) {
 	if !o.Requester {
 		h.first = responderQPN
 	}
-	for i := range o.QPs {
+	for i := range o.Connections {
 		q, err := rc.New(o.connection(i, [6]byte(device.HardwareAddr), nextHop))
 		if err != nil {
 			return nil, err

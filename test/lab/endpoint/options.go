@@ -17,14 +17,14 @@ import (
 
 // Options of an endpoint. Both ends of a transfer have the same, but for the role, the addresses and the times.
 type Options struct {
-	Requester bool // posts the messages; else the responder
-	Device    string
-	Local     netip.Addr
-	Remote    netip.Addr
-	NextHop   string // link address towards Remote; empty: from the routing and neighbour tables
-	QPs       int    // connections
-	Op        rc.Op  // or Mixed
-	Size      int    // octets of a message
+	Requester   bool // posts the messages; else the responder
+	Device      string
+	Local       netip.Addr
+	Remote      netip.Addr
+	NextHop     string // link address towards Remote; empty: from the routing and neighbour tables
+	Connections int    // connections
+	Op          rc.Op  // or Mixed
+	Size        int    // octets of a message
 	// Config is that of every connection, without the two ends.
 	Config rc.Config
 	// Warmup passes before the measurement, which takes Duration; then at most Drain until what is outstanding is complete. For the requester.
@@ -37,7 +37,7 @@ type Options struct {
 const Mixed = rc.Op(255)
 
 const (
-	maxQPs = 256
+	maxConnections = 256
 	// Queue pair numbers: the requester's and the responder's are in different ranges, so that a capture is easily read.
 	requesterQPN roce.QPN = 0x000100
 	responderQPN roce.QPN = 0x000200
@@ -46,7 +46,7 @@ const (
 // DefaultOptions returns what a transfer without particular wishes uses.
 func DefaultOptions() Options {
 	return Options{
-		QPs: 1, Op: rc.Write, Size: 1 << 20, Duration: 10 * time.Second, Drain: 2 * time.Second, Nap: 400 * time.Microsecond,
+		Connections: 1, Op: rc.Write, Size: 1 << 20, Duration: 10 * time.Second, Drain: 2 * time.Second, Nap: 400 * time.Microsecond,
 		Config: rc.Config{MTU: 4096, TOS: 2, Window: 1024, Timeout: 134 * time.Millisecond, Retries: 7, Depth: 16, Reads: 16, Seed: 1},
 	}
 }
@@ -80,7 +80,7 @@ func (o *Options) Register(fs *flag.FlagSet) {
 	fs.TextVar(&o.Local, "local", o.Local, "own `address`")
 	fs.TextVar(&o.Remote, "remote", o.Remote, "the other end's `address`")
 	fs.StringVar(&o.NextHop, "next-hop", o.NextHop, "`MAC` address of the next hop; default: from the routing and neighbour tables")
-	fs.IntVar(&o.QPs, "qps", o.QPs, "connections")
+	fs.IntVar(&o.Connections, "qps", o.Connections, "connections")
 	fs.Func("op", "`operation`: write (default), send, read or mixed (all three in turn)", func(s string) error {
 		op, ok := opNames[s]
 		if !ok {
@@ -98,7 +98,7 @@ func (o *Options) Register(fs *flag.FlagSet) {
 	fs.DurationVar(&o.Config.Timeout, "timeout", o.Config.Timeout, "local ACK timeout")
 	fs.IntVar(&o.Config.Retries, "retries", o.Config.Retries, "retries in a row, below 0: for ever")
 	fs.BoolVar(&o.Config.Coalesce, "coalesce", o.Config.Coalesce, "one ACK for all that came in a batch")
-	fs.Func("tos", "TOS or traffic class, DSCP and ECN (default ECT(0))", func(s string) error {
+	fs.Func("tos", "TOS or traffic class, DSCP and ECN (default 2)", func(s string) error {
 		v, err := strconv.ParseUint(s, 0, 8)
 		o.Config.TOS = uint8(v)
 		return err
@@ -133,8 +133,8 @@ func (o *Options) validate() error {
 	switch {
 	case o.Device == "" || !o.Local.IsValid() || !o.Remote.IsValid():
 		return errors.New("an endpoint needs -role, -if, -local and -remote")
-	case o.QPs < 1 || o.QPs > maxQPs:
-		return fmt.Errorf("%d connections are not between 1 and %d", o.QPs, maxQPs)
+	case o.Connections < 1 || o.Connections > maxConnections:
+		return fmt.Errorf("%d connections are not between 1 and %d", o.Connections, maxConnections)
 	case o.Warmup < 0 || o.Duration <= 0 || o.Drain < 0:
 		return errors.New("warm-up, duration and drain must not be negative")
 	}

@@ -72,7 +72,7 @@ type meter struct {
 }
 
 func newMeter(o *Options) meter {
-	return meter{o: o, posted: make([]uint64, o.QPs), begin: o.Warmup, end: o.Warmup + o.Duration, times: make([]time.Duration, 0, 1<<16)}
+	return meter{o: o, posted: make([]uint64, o.Connections), begin: o.Warmup, end: o.Warmup + o.Duration, times: make([]time.Duration, 0, 1<<16)}
 }
 
 func (m *meter) op(qp int) rc.Op {

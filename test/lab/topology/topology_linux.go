@@ -16,10 +16,14 @@ import (
 
 // Addresses of the hosts and of the gateways' uplinks.
 var (
-	HostA4, HostA6 = netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("fd00:1::2")
-	HostB4, HostB6 = netip.MustParseAddr("10.2.0.2"), netip.MustParseAddr("fd00:2::2")
-	GwA4, GwA6     = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:a::1")
-	GwB4, GwB6     = netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:b::1")
+	HostA4 = netip.MustParseAddr("10.1.0.2")
+	HostA6 = netip.MustParseAddr("fd00:1::2")
+	HostB4 = netip.MustParseAddr("10.2.0.2")
+	HostB6 = netip.MustParseAddr("fd00:2::2")
+	GwA4   = netip.MustParseAddr("192.0.2.1")
+	GwA6   = netip.MustParseAddr("2001:db8:a::1")
+	GwB4   = netip.MustParseAddr("198.51.100.1")
+	GwB6   = netip.MustParseAddr("2001:db8:b::1")
 )
 
 // Uplink is the gateways' interface to the WAN and Access the one to their host; WANA and WANB are the two interfaces of the namespace wan; Device is the
@@ -32,8 +36,11 @@ const (
 	Device = "eth0"
 )
 
-// MACA and MACB are the link addresses of the hosts: the gateways know their neighbours and do not ask.
-var MACA, MACB = mac(1, 2), mac(2, 2)
+// Link addresses of the hosts: the gateways know their neighbours and do not ask.
+var (
+	MACA = mac(1, 2)
+	MACB = mac(2, 2)
+)
 
 // Options of the lab.
 type Options struct {

@@ -110,7 +110,7 @@ func (a *Agent) Get(ctx context.Context, path string, v any) error {
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ func Run(ctx context.Context, p Programs, c Case) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	defer os.RemoveAll(dir)
 	lab, err := topology.New(topology.Options{LANMTU: c.LANMTU, WANMTU: c.WANMTU})
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func TestUnprotectedTransfers(t *testing.T) {
 	for _, ipv6 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("IPv6 %v", ipv6), func(t *testing.T) {
 			c := small()
-			c.IPv6, c.Path.Loss, c.Transfer.Op, c.Transfer.QPs = ipv6, 0.01, endpoint.Mixed, 2
+			c.IPv6, c.Path.Loss, c.Transfer.Op, c.Transfer.Connections = ipv6, 0.01, endpoint.Mixed, 2
 			o := transfer(t, c)
 			if lost := o.WAN.AToB.LostRandom[wan.RoCEData].Packets; lost == 0 || o.Requester.SentOverNeeded <= 1 {
 				t.Errorf("%d packets lost, sent over needed %v", lost, o.Requester.SentOverNeeded)

@@ -113,12 +113,11 @@ func TestALostPacketHasUsedTheLink(t *testing.T) {
 	for i := range uint32(1000) {
 		l.Offer(0, i, f)
 	}
-	last := time.Duration(0)
 	for l.Len() > 0 {
-		last = l.Next()
-		tok, _ := l.Pop(last)
-		if want := time.Duration(tok+1) * time.Millisecond; last != want {
-			t.Fatalf("frame %d leaves at %v, want %v: losses must not shorten the queue", tok, last, want)
+		due := l.Next()
+		tok, _ := l.Pop(due)
+		if want := time.Duration(tok+1) * time.Millisecond; due != want {
+			t.Fatalf("frame %d leaves at %v, want %v: losses must not shorten the queue", tok, due, want)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func run() error {
 		if err != nil {
 			return err
 		}
-		defer l.Close() //nolint:errcheck // the process ends
+		defer l.Close()
 		server := &http.Server{Handler: b.Handler(stopped), ReadHeaderTimeout: time.Second}
 		go func() { _ = server.Serve(l) }()
 	}
