@@ -88,6 +88,31 @@ func TestSection6_2_MixedCopies(t *testing.T) {
 	}
 }
 
+// InOrder, on the same paths: the receiver sees no gap that can be restored, so the sender hardly ever goes back.
+func TestSection6_1_InOrderUnderGoBackN(t *testing.T) {
+	blocks := 2000
+	if testing.Short() {
+		blocks = 500
+	}
+	for _, path := range mixedPaths {
+		for _, mode := range mixedModes[1:] {
+			s := newMixed(t, path, mode, 2)
+			s.kernel = &kernel{learn: true}
+			s.run(blocks * mixedK)
+			st := &s.crf.stats
+			ratio := float64(s.transmitted) / float64(s.goal)
+			t.Logf("%-20s %-12s %d blocks, %.4f sent over needed, %d NAKs; %d restored, %d incomplete, %d given up, %d timed out, %d held, %d late",
+				path.name, mode.name, blocks, ratio, s.naks, st.Restored, st.Incomplete, st.GivenUp, st.Released[TimedOut], st.Held, st.LateTotal())
+			if s.wrong != 0 || s.corrupt != 0 || mode.rules && s.tried() != 0 {
+				t.Errorf("%s, %s: %d inconsistent decodes", path.name, mode.name, s.tried())
+			}
+			if ratio > 1.05 {
+				t.Errorf("%s, %s: %.3f sent over needed", path.name, mode.name, ratio)
+			}
+		}
+	}
+}
+
 const (
 	mixedRTT    = time.Millisecond
 	mixedTick   = 860 * time.Nanosecond // a packet
@@ -96,6 +121,7 @@ const (
 	mixedRTO    = 4 * time.Millisecond
 	mixedAcks   = 32 // packets per ACK
 	mixedFirst  = 1<<24 - 5000
+	mixedStart  = 10 * time.Millisecond // the first packet is sent alone, the others when the sender function knows the path
 )
 
 // tried is how many decodes used a wrong copy: those that were delivered and those that a check refused.
@@ -135,6 +161,9 @@ type mixed struct {
 	lossy    bool // the path is in a burst of losses
 	wrong    int  // restored packets that are not the first copy
 	corrupt  int  // packets accepted with wrong data
+	naks     int
+	kernel   *kernel        // InOrder
+	arrived  map[string]int // held packets that wait, by their octets
 	frame    []byte
 }
 
@@ -180,7 +209,7 @@ func (s *mixed) after(d time.Duration, e mixedEvent) {
 func newMixed(t *testing.T, path mixedPath, mode mixedMode, seed uint64) *mixed {
 	s := &mixed{
 		t: t, path: path, rng: rand.New(rand.NewPCG(seed, 5)), now: begin, timer: roce.Never, digest: mode.digest, naive: !mode.rules,
-		frame: make([]byte, 0, 256), id: 100,
+		frame: make([]byte, 0, 1024), id: 100, arrived: map[string]int{},
 	}
 	d := wire.FlowDescriptor{Kind: wire.KindRoCEv2, Src: srcAddr, Dst: dstAddr, Label: testQPN}
 	s.csfEnv = &csf.Env{Pool: fec.NewPool(64 << 20), Random: s.rng.Uint64}
@@ -194,7 +223,7 @@ func newMixed(t *testing.T, path mixedPath, mode mixedMode, seed uint64) *mixed 
 
 // copyOf makes a copy of packet n: the data is the same each time, Identification and AckReq are not.
 func (s *mixed) copyOf(n int, id uint16, ackReq bool) []byte {
-	data := 32 + n*13%24*4 // 32 to 124 octets
+	data := 352 + n*13%20*8 // 352 to 504 octets
 	P := 12 + data + 4
 	const ipUDP = 28
 	b := s.frame[:14+ipUDP+P]
@@ -227,13 +256,11 @@ func (s *mixed) copyOf(n int, id uint16, ackReq bool) []byte {
 		bth[8] = 0x80
 	}
 	x := uint64(n)*0x9e3779b97f4a7c15 + 1
-	for i := range data {
-		if i%8 == 0 {
-			x ^= x << 13
-			x ^= x >> 7
-			x ^= x << 17
-		}
-		bth[12+i] = byte(x >> (8 * (i % 8)))
+	for i := 12; i < 12+data; i += 8 {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		binary.LittleEndian.PutUint64(bth[i:], x)
 	}
 	binary.LittleEndian.PutUint32(bth[P-4:], roce.ICRC(b[:14+ipUDP], bth[:P]))
 	return b
@@ -286,7 +313,9 @@ func (s *mixed) run(n int) {
 			s.crf.Poll(s.now, &s.crfActs)
 		case s.canSend() && sendAt <= s.now:
 			s.transmit()
-			sendAt = s.now + mixedTick
+			if sendAt = s.now + mixedTick; s.next == 1 {
+				sendAt = begin + mixedStart
+			}
 		}
 		s.act()
 		if s.now > begin+10*time.Minute {
@@ -328,10 +357,13 @@ func (s *mixed) happen(e mixedEvent) {
 	switch e.kind {
 	case toReceiver:
 		p, _ := roce.Parse(e.b)
+		gaveUp := s.kernel != nil && s.crf != nil && s.judge(&p)
 		if s.crf != nil {
-			s.crf.HandleSource(s.now, &p, false, &s.crfActs)
+			s.crf.HandleSource(s.now, &p, gaveUp, &s.crfActs)
 		}
-		s.receive(e.psn, e.b)
+		if !gaveUp {
+			s.receive(e.psn, e.b)
+		}
 	case toCRF:
 		s.toCRF(e.b)
 	case toCSF:
@@ -347,6 +379,15 @@ func (s *mixed) happen(e mixedEvent) {
 		}
 		s.next = max(s.next, s.una)
 	}
+}
+
+// judge is the kernel program; it says whether the packet is held.
+func (s *mixed) judge(p *roce.Packet) bool {
+	gaveUp, _ := s.kernel.judge(p, testMTU)
+	if gaveUp {
+		s.arrived[string(p.Head())+string(p.P())]++
+	}
+	return gaveUp
 }
 
 // receive is a go-back-N receiver.
@@ -373,6 +414,9 @@ func (s *mixed) receive(n int, frame []byte) {
 
 func (s *mixed) answer(nak bool) {
 	s.sinceAck = 0
+	if nak {
+		s.naks++
+	}
 	s.after(mixedRTT/2, mixedEvent{kind: toSender, psn: s.expected, nak: nak})
 }
 
@@ -392,6 +436,11 @@ func (s *mixed) act() {
 		s.restored(append(append([]byte(nil), a.Head...), a.Payload...))
 	}
 	s.crfActs = s.crfActs[:0]
+	if s.kernel != nil && s.crf != nil && s.kernel.hold && s.kernel.held == s.crf.HeldCount() {
+		if next, ok := s.crf.Idle(); ok {
+			s.kernel.hold, s.kernel.expected = false, next
+		}
+	}
 	s.csfEnv.Pool.Reclaim()
 	s.crfEnv.Pool.Reclaim()
 }
@@ -400,7 +449,9 @@ func (s *mixed) act() {
 func (s *mixed) restored(frame []byte) {
 	p, _ := roce.Parse(frame)
 	n := p.PSN().Sub(roce.PSN(mixedFirst).Add(s.expected)) + s.expected
-	if n < 0 || n >= s.newest || !bytes.Equal(frame, s.copyOf(n, s.firstID[n], s.firstAck[n])) {
+	if s.arrived[string(frame)] > 0 { // a held packet that is released
+		s.arrived[string(frame)]--
+	} else if n < 0 || n >= s.newest || !bytes.Equal(frame, s.copyOf(n, s.firstID[n], s.firstAck[n])) {
 		s.wrong++
 	}
 	s.receive(n, frame)
@@ -417,6 +468,9 @@ func (s *mixed) toCRF(b []byte) {
 		if s.crf == nil {
 			params := testParams()
 			params.Delivery, params.Digest = Immediate, s.digest
+			if s.kernel != nil {
+				params.Delivery, params.MaxHold = InOrder, 20*mixedRTT
+			}
 			s.crf = New(s.now, testID, &m, gateway, local, &params, s.crfEnv)
 			s.crf.mixCopies = s.naive
 		}
