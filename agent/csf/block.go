@@ -164,7 +164,7 @@ func (f *Flow) cell(pkt *roce.Packet, T int) *fec.Cell {
 	c := f.env.Pool.Get(T)
 	if c == nil {
 		f.drop(DropNoMemory)
-		f.evict()
+		f.starve()
 		return nil
 	}
 	if c.Set(nil, p, T) != nil {

@@ -95,6 +95,17 @@ func TestSection6_CSF4_LatestClose(t *testing.T) {
 	}
 }
 
+func TestSection6_CSF4_IsKeptWithoutPoll(t *testing.T) {
+	w := protected(t, fixed(1), 1)
+	for i := range 20 { // the engine never polls
+		w.write(roce.PSN(2 + i))
+		w.now += 900 * time.Microsecond
+	}
+	if r := w.blocks(); len(r) != 1 || r[0].K != 12 || w.f.Stats().BlocksClosed[ByAge] != 1 {
+		t.Fatalf("%v", r)
+	}
+}
+
 // All of a block's repairs are out before a retransmission by the transport, one round trip after the packet, can pass.
 func TestSection6_CSF4_RepairsBeforeAnyRetransmission(t *testing.T) {
 	p := fixed(8)
@@ -372,5 +383,8 @@ func TestSection6_CSF2_AllWithdrawn(t *testing.T) {
 	w.wait(5 * time.Millisecond)
 	if len(w.all(wire.TypeRepair)) != 0 || w.env.Pool.InUse() != 0 {
 		t.Fatal("a block without a present position was formed")
+	}
+	if w.f.Stats().Retained != 0 || len(w.requestRanges(1, wire.Range{Start: 2, Count: 1})) != 0 {
+		t.Fatal("a block without a present position is kept")
 	}
 }

@@ -46,6 +46,9 @@ type Flow struct {
 	pause         time.Duration // last back-off
 	peer          netip.AddrPort
 	id            uint32
+	boundAt       time.Duration
+	unheard       int           // source packets since the peer was heard
+	unheardAt     time.Duration // the first of them
 	limits        limits
 	digest        bool // agreed
 	digestOffered bool
@@ -68,7 +71,7 @@ type Flow struct {
 	floor       roce.PSN // nothing before it will be repeated
 	mark        roce.PSN // the newest PSN at markAt
 	markAt      time.Duration
-	run         int      // packets in a row that look like a restart
+	run         int // packets in a row that look like a restart
 	runNext     roce.PSN
 	restartedAt time.Duration
 	mtu         int // RDMA MTU, 0: nothing with data was seen
@@ -150,6 +153,7 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, acts *[]Action)
 	} else {
 		f.handleOld(now, pkt, acts)
 	}
+	f.watchPeer(now, acts)
 	switch {
 	case f.id == 0:
 		f.tryHello(now, acts)

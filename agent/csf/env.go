@@ -29,6 +29,8 @@ type Env struct {
 	newest *block
 	paths  map[string]*lossEstimate // by Params.PeerSite
 
+	starvedAt int64 // octets in use when the pool had nothing left
+
 	hasher fec.Digest     // scratch
 	syms   [256]*fec.Cell // scratch: the cells of one block by position
 }

@@ -19,6 +19,12 @@ const (
 	impairedPause = time.Minute
 	// idleAfter is how long a flow may be without packets before it is closed with reason 1.
 	idleAfter = 30 * time.Second
+	// silentAfter without any message of the peer, while the flow sends, means that the peer has lost the flow, for instance by a
+	// restart: a CRF reports at least once per SRTT (Section 8.1). At least silentPackets must have been sent meanwhile, and 8 SRTT
+	// must have passed.
+	silentAfter   = time.Second
+	silentPackets = 8
+	silentRTTs    = 8
 
 	// What HELLO says of our own limits: all that the format can carry. A profile may change within them without a new HELLO.
 	offeredK       = 255
@@ -135,7 +141,8 @@ func (f *Flow) asked(a netip.Addr) bool {
 func (f *Flow) bind(now time.Duration, from netip.AddrPort, m *wire.HelloAck, acts *[]Action) {
 	f.sampleRTT(now, now-f.hello.first, f.hello.attempts == 1)
 	f.hello.due = roce.Never
-	f.peer, f.id = from, m.FlowID
+	f.peer, f.id, f.boundAt = from, m.FlowID, now
+	f.unheard = 0
 	f.limits = limits{k: int(m.MaxK), m: int(m.MaxM), t: int(m.MaxT), schemes: m.Schemes}
 	f.digest = f.params.Digest && m.Extensions&wire.ExtDigest != 0
 	f.digestOffered = f.params.Digest
@@ -167,7 +174,27 @@ func (f *Flow) backOff(now time.Duration) {
 	f.settle()
 }
 
-// HandleClose takes a CLOSE of the peer. A new HELLO follows with back-off while the flow goes on.
+// watchPeer counts the source packets since the peer was heard. A peer that stays silent is asked anew: the flow is worth nothing
+// to a CRF that does not know it.
+func (f *Flow) watchPeer(now time.Duration, acts *[]Action) {
+	if f.current == nil {
+		return // HELLO and PARAM_UPDATE have their own ends
+	}
+	if f.unheard == 0 {
+		f.unheardAt = now
+	}
+	f.unheard++
+	if f.unheard < silentPackets || now-f.unheardAt < max(silentAfter, silentRTTs*f.rtt.smoothed()) {
+		return
+	}
+	f.stats.PeerSilent++
+	f.sendClose(f.peer, f.id, wire.CloseNoAnswer, acts)
+	f.unbind(WhyNoAnswer)
+	f.helloAfter = now
+}
+
+// HandleClose takes a CLOSE of the peer. A new HELLO follows with back-off while the flow goes on; at once if the peer closed it
+// because it was idle.
 func (f *Flow) HandleClose(now time.Duration, from netip.AddrPort, m *wire.Close, _ *[]Action) {
 	if !f.fromPeer(from, m.FlowID) {
 		return
@@ -175,6 +202,10 @@ func (f *Flow) HandleClose(now time.Duration, from netip.AddrPort, m *wire.Close
 	f.stats.ClosedByPeer++
 	f.unbind(WhyClosedByPeer)
 	f.closeReason = m.Reason
+	if m.Reason == wire.CloseIdle && now-f.boundAt >= firstRetry {
+		f.helloAfter = now
+		return
+	}
 	f.backOff(now)
 }
 
@@ -223,6 +254,7 @@ func (f *Flow) fromPeer(from netip.AddrPort, id uint32) bool {
 	case id != f.id:
 		f.drop(DropWrongFlow)
 	default:
+		f.unheard = 0
 		return true
 	}
 	return false

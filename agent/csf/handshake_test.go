@@ -326,3 +326,55 @@ func TestCloseByTheOperator(t *testing.T) {
 		t.Error("a closed flow speaks")
 	}
 }
+
+// A CRF that was restarted doesn't know the flow: it sends no reports, and the flow is asked for again.
+func TestSection8_1_SilentPeerIsAskedAnew(t *testing.T) {
+	w := protected(t, fixed(1), 1)
+	psn := roce.PSN(2)
+	trickle := func(d, gap time.Duration) {
+		for end := w.now + d; w.now < end; psn++ {
+			w.write(psn)
+			w.wait(gap)
+		}
+	}
+	trickle(5*testRTT, 500*time.Microsecond)
+	w.report(100, 100, nil)
+	heard := w.now
+	w.log = nil
+	trickle(silentAfter-time.Millisecond, 500*time.Microsecond)
+	if len(w.all(wire.TypeClose)) != 0 {
+		t.Fatal("given up too early")
+	}
+	trickle(5*time.Millisecond, 500*time.Microsecond)
+	c := w.lastOf(wire.TypeClose)
+	h := w.lastOf(wire.TypeHello)
+	if c.close.Reason != wire.CloseNoAnswer || h.at > heard+silentAfter+5*time.Millisecond || w.f.State() != Hello {
+		t.Fatalf("%v, %v, state %v", c, h, w.f.State())
+	}
+
+	// A flow that sends little hears little: no conclusion.
+	w = protected(t, fixed(1), 1)
+	psn = 2
+	trickle(20*time.Second, 5*time.Second)
+	trickle(200*time.Millisecond, 100*time.Millisecond)
+	if w.f.State() != Protecting {
+		t.Fatal(w.f.State())
+	}
+}
+
+func TestSection5_1_PeerClosedAnIdleFlow(t *testing.T) {
+	w := protected(t, fixed(1), 1)
+	w.wait(2 * time.Second)
+	w.f.HandleClose(w.now, gateway, &wire.Close{FlowID: testID, Reason: wire.CloseIdle}, &w.acts)
+	w.take()
+	if w.write(2); len(w.all(wire.TypeHello)) != 1 {
+		t.Fatal("no HELLO with the next packet")
+	}
+	w.answerHello(gateway, nil) // but a peer that closes at once isn't asked again at once
+	w.f.HandleClose(w.now, gateway, &wire.Close{FlowID: testID, Reason: wire.CloseIdle}, &w.acts)
+	w.take()
+	w.log = nil
+	if w.write(3); len(w.log) != 0 {
+		t.Fatal("HELLO again at once")
+	}
+}

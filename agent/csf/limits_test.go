@@ -178,7 +178,12 @@ func TestSection10_NodeBudgetIsSharedByRate(t *testing.T) {
 			w.f.Poll(w.now, &w.acts)
 			w.take()
 		}
-		psn++
+		if psn++; psn%1000 == 0 {
+			for _, f := range []*Flow{fast, slow} {
+				w.f = f
+				w.report(100, 100, nil)
+			}
+		}
 	}
 	a, b := float64(fast.Stats().RepairOctets), float64(slow.Stats().RepairOctets)
 	if rate := (a + b) / 2; rate > 1.1*(2<<20) || rate < 0.7*(2<<20) {

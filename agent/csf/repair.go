@@ -126,7 +126,7 @@ func (f *Flow) code(b *block) bool {
 		c := f.env.Pool.Get(b.config.T)
 		if c == nil {
 			f.dropSymbols(b)
-			f.evict()
+			f.starve()
 			return false
 		}
 		b.symbols = append(b.symbols, c)

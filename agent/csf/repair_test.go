@@ -37,6 +37,26 @@ func TestSection5_4_OrdinarySymbols(t *testing.T) {
 	}
 }
 
+// The digest is computed while packets come; one that comes out of order must not spoil it.
+func TestSection6_4_DigestOfAReorderedBlock(t *testing.T) {
+	w := protected(t, fixed(1), 1)
+	nonce := w.f.Nonce()
+	w.burst(2, 32, 10*time.Microsecond)
+	for _, psn := range []roce.PSN{34, 36, 35, 37, 39} {
+		w.write(psn)
+	}
+	w.wait(5 * time.Millisecond)
+	w.burst(40, 32, 10*time.Microsecond)
+	if n := len(w.blocks()); n != 3 {
+		t.Fatalf("%d blocks", n)
+	}
+	for _, m := range w.blocks() {
+		if m.Digest != naiveDigest(t, nonce, m) {
+			t.Errorf("wrong digest: %v", m)
+		}
+	}
+}
+
 // naiveDigest hashes the source symbols of the present positions, one after the other (Section 6.4, rule 2).
 func naiveDigest(t testing.TB, nonce uint64, m message) uint64 {
 	var all []byte

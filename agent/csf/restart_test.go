@@ -80,6 +80,7 @@ func TestSection4_2_RewindAfterATimeoutIsNoRestart(t *testing.T) {
 			w.f.HandleAck(w.now, 1100)
 		}
 		w.wait(time.Second)
+		w.report(300, 300, nil)
 		if w.f.retained.len() != 0 {
 			t.Fatal("blocks are still retained: the test shows nothing")
 		}
@@ -93,10 +94,12 @@ func TestSection4_2_RewindAfterATimeoutIsNoRestart(t *testing.T) {
 func TestSection4_2_RestartWithoutAcknowledgements(t *testing.T) {
 	w := protected(t, fixed(1), 1000)
 	w.burst(1001, 300, 100*time.Microsecond)
+	w.report(300, 300, nil)
 	psn := roce.PSN(1301)
 	for range 30 { // 30 s
 		w.wait(time.Second)
 		w.burst(psn, 4, 100*time.Microsecond)
+		w.report(4, 4, nil)
 		psn = psn.Add(4)
 	}
 	w.log = nil

@@ -166,6 +166,15 @@ func (f *Flow) relieve() {
 	}
 }
 
+// starve makes room after the pool had nothing left. What it frees comes back only with the pool's next Reclaim, so further
+// packets of the same batch must not free more.
+func (f *Flow) starve() {
+	if in := f.env.Pool.InUse(); in != f.env.starvedAt {
+		f.env.starvedAt = in
+		f.evict()
+	}
+}
+
 // evict frees the oldest retained block of all flows of the worker (Section 7: when memory runs out, oldest first). Its
 // requests will not be answered: the CRF falls back to the transport.
 func (f *Flow) evict() {

@@ -105,6 +105,7 @@ func TestNoMemoryMakesPositionsAbsent(t *testing.T) {
 		w.checkSymbol(m, nil)
 	}
 	w.wait(time.Second)
+	w.report(30, 30, nil)
 	w.log = nil
 	w.burst(100, 4, 0) // and the flow recovers
 	w.wait(5 * time.Millisecond)

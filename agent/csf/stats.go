@@ -70,6 +70,7 @@ type Stats struct {
 	Hellos, ParamUpdates, Closes uint64 // messages sent
 	Refused                      uint64 // PARAM_ACKs with another Status than accepted
 	ClosedByPeer                 uint64
+	PeerSilent                   uint64 // times that the peer was silent for so long that it was asked anew
 	Restarts                     uint64 // PSN restarts
 
 	LossReports, PathReports                        uint64
@@ -104,7 +105,7 @@ func (s *Stats) Each(yield func(name string, value uint64)) {
 		{"repairs_copies", s.Copies}, {"repairs_info", s.Info}, {"repair_octets", s.RepairOctets}, {"withheld", s.Withheld},
 		{"requests", s.Requests}, {"requests_answered", s.RequestsAnswered}, {"blocks_acked", s.BlocksAcked},
 		{"blocks_expired", s.BlocksExpired}, {"blocks_evicted", s.BlocksEvicted}, {"hellos", s.Hellos}, {"param_updates", s.ParamUpdates},
-		{"closes", s.Closes}, {"refused", s.Refused}, {"closed_by_peer", s.ClosedByPeer}, {"restarts", s.Restarts},
+		{"closes", s.Closes}, {"refused", s.Refused}, {"closed_by_peer", s.ClosedByPeer}, {"peer_silent", s.PeerSilent}, {"restarts", s.Restarts},
 		{"loss_reports", s.LossReports}, {"path_reports", s.PathReports}, {"expected", s.Expected}, {"lost", s.Lost}, {"restored", s.Restored},
 		{"incomplete", s.Incomplete}, {"congested_intervals", s.Congested}, {"rtt_samples", s.RTTSamples}, {"breaker_opened", s.BreakerOpened},
 	} {
