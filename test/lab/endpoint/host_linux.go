@@ -4,6 +4,7 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"syscall"
@@ -114,13 +115,17 @@ func roceFilter() []bpf.Instruction {
 	}
 }
 
-// muteKernel keeps the kernel from answering RoCEv2 packets with "port unreachable": sockets on the port that throw everything away.
+// muteKernel keeps the kernel from answering RoCEv2 packets with "port unreachable": sockets on the port that throw everything away. Several endpoints
+// on one host may have them.
 func muteKernel() ([]net.PacketConn, error) {
 	drop := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	prog := unix.SockFprog{Len: 1, Filter: &drop[0]}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if e := c.Control(func(fd uintptr) {
-			err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog)
+			err = errors.Join(
+				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+				unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog),
+			)
 		}); e != nil {
 			return e
 		}

@@ -129,5 +129,8 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
+// Said returns the end of the program's error output so far.
+func (p *Process) Said() string { return p.stderr.String() }
+
 // Pid returns the process number.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
