@@ -27,6 +27,7 @@ type options struct {
 	out, svg string
 	details  string
 	link     link
+	profile  profile
 	only     string
 }
 
@@ -60,6 +61,12 @@ func parse() options {
 	flag.DurationVar(&o.link.duration, "duration", 10*time.Second, "`time` of each measurement")
 	flag.DurationVar(&o.link.warmup, "warmup", 3*time.Second, "`time` before each measurement")
 	flag.Uint64Var(&o.link.seed, "seed", 1, "of the losses")
+	o.profile = standard()
+	flag.IntVar(&o.profile.K, "k", o.profile.K, "source packets of a block, for all protected transfers")
+	flag.IntVar(&o.profile.MaxRepairSymbols, "max-repair", o.profile.MaxRepairSymbols, "repair symbols of a block at most")
+	flag.StringVar(&o.profile.Epsilon, "epsilon", o.profile.Epsilon, "`share` of blocks that may stay incomplete at first")
+	flag.StringVar(&o.profile.RepairStrategy, "strategy", o.profile.RepairStrategy, "Proactive or OnDemand")
+	flag.StringVar(&o.profile.LossModel, "loss-model", o.profile.LossModel, "Independent or Empirical")
 	flag.Parse()
 	return o
 }

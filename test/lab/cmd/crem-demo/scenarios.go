@@ -82,8 +82,8 @@ func (s *scenario) model() string {
 }
 
 // standard is the profile of the protected transfers.
-func standard() *profile {
-	return &profile{
+func standard() profile {
+	return profile{
 		K: 64, MaxRepairSymbols: 16, Epsilon: "1e-3", RepairStrategy: "Proactive", LossModel: "Independent",
 		Delivery: "InOrder", MaxHold: "100ms", MaxRepairRatio: "0.25",
 	}
@@ -103,7 +103,7 @@ func scenarios(o *options) []scenario {
 		all = append(all, s)
 		if o.programs.Agent != "" {
 			s.name += ", CREM"
-			s.profile = standard()
+			s.profile = &o.profile
 			all = append(all, s)
 		}
 	}
