@@ -183,6 +183,7 @@ func (f *Flow) countSource(now time.Duration, pkt *roce.Packet) {
 	f.stats.SourceOctets += uint64(octets)
 	s := f.window.at(now, f.rtt.smoothed())
 	s.source += int64(octets)
+	f.pacer.pour(now, float64(octets), float64(floorSymbols*f.symbolSize()))
 	if s.start == now && f.env.Node != nil { // a new slot, so the rate has been measured
 		f.env.Node.count(&f.node, f.window.rate)
 		f.quietAt = min(f.quietAt, now+quietAfter)

@@ -486,3 +486,22 @@ func TestWindowErrsOnTheSafeSide(t *testing.T) {
 		}
 	}
 }
+
+// An engine hands over a millisecond's packets with one time: their repairs must not pile up until the queue is full.
+func TestSection10_PacingOfABatch(t *testing.T) {
+	p := fixed(4)
+	p.Spread = true
+	w := protected(t, p, 1)
+	psn := roce.PSN(2)
+	for range 20 {
+		for range 32 * 40 {
+			w.write(psn)
+			psn = psn.Add(1)
+		}
+		w.wait(time.Millisecond)
+	}
+	s := w.f.Stats()
+	if want := uint64(20 * 40 * 4); s.Ordinary < want*98/100 || s.Withheld > want/50 {
+		t.Errorf("%d of %d symbols, %d withheld: %v", s.Ordinary, want, s.Withheld, s.Drops)
+	}
+}

@@ -8,22 +8,30 @@ import (
 	"crem.dev/crem/agent/roce"
 )
 
-// pacer keeps repair messages at no more than the flow's own rate (Section 10, rule 4): a bucket that holds at most four
-// symbols, fills at the rate of the busiest sixteenth of the last SRTT in which the flow sent, and may go below zero by one
-// message.
+// pacer keeps repair messages at no more than the flow's own rate (Section 10, rule 4): a bucket that holds at most four symbols
+// and may go below zero by one message. Every source packet pours its own octets in, so that a batch of packets which carry one
+// time lets its repairs out between them. While no packet comes, the bucket fills at the rate of the busiest sixteenth of the last
+// SRTT in which the flow sent; what time has poured in since the last packet is taken off the next one.
 type pacer struct {
 	tokens float64 // octets
+	timed  float64 // of these, poured in by time since the last source packet
 	filled time.Duration
+}
+
+// pour takes the octets of a source packet.
+func (p *pacer) pour(now time.Duration, octets, depth float64) {
+	p.tokens = min(p.tokens+max(octets-p.timed, 0), depth)
+	p.timed, p.filled = 0, now
 }
 
 // paced reports whether a message may leave now. If not, it arms the deadline at which one may.
 func (f *Flow) paced(now time.Duration) bool {
-	burst := float64(floorSymbols * f.symbolSize())
+	depth := float64(floorSymbols * f.symbolSize())
 	f.window.measure(now, f.rtt.smoothed())
-	rate := max(f.window.rate, burst/f.rtt.smoothed().Seconds())
+	rate := max(f.window.rate, depth/f.rtt.smoothed().Seconds())
 	p := &f.pacer
-	p.tokens = min(p.tokens+rate*(now-p.filled).Seconds(), burst)
-	p.filled = now
+	poured := rate * (now - p.filled).Seconds()
+	p.tokens, p.timed, p.filled = min(p.tokens+poured, depth), p.timed+poured, now
 	if p.tokens > 0 {
 		return true
 	}
