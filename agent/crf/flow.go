@@ -183,6 +183,7 @@ func (f *Flow) abandon(cause ReleaseCause, acts *[]Action) {
 		f.win.free(s)
 	}
 	f.win.low, f.win.high = 0, 0
+	f.stats.Missing = 0
 	f.burst = false
 	f.wake()
 }

@@ -64,11 +64,37 @@ type sent struct {
 	first   bool // no copy of the PSN had come before
 }
 
-func newOracle(t testing.TB, d Delivery) *oracle {
-	w := configured(t, fec.Cauchy, 8, 3, with(func(p *Params) {
-		p.Delivery, p.MaxHold, p.HoldBytes, p.MaxOpenBlocks = d, 25*time.Millisecond, 150<<10, 6
-	}))
-	w.src.data = func(p roce.PSN) int { return 8 + int(p*7)%60 }
+// variant says what flow the operations run against.
+type variant struct {
+	Delivery
+	v6, responses bool
+}
+
+func variantOf(b byte) variant {
+	v := variant{v6: b&4 != 0, responses: b&8 != 0}
+	if b&3 == 0 {
+		v.Delivery = Immediate
+	}
+	return v
+}
+
+func newOracle(t testing.TB, v variant) *oracle {
+	opts := []option{with(func(p *Params) {
+		p.Delivery, p.MaxHold, p.HoldBytes, p.MaxOpenBlocks = v.Delivery, 25*time.Millisecond, 150<<10, 6
+	})}
+	if v.v6 {
+		opts = append(opts, ipv6)
+	}
+	if v.responses {
+		opts = append(opts, responses)
+	}
+	w := configured(t, fec.Cauchy, fuzzK, 3, opts...)
+	if v.responses {
+		w.src.opcode = func(p roce.PSN) roce.Opcode {
+			return []roce.Opcode{roce.ReadResponseFirst, roce.ReadResponseMiddle, roce.ReadResponseMiddle, roce.ReadResponseLast, roce.ReadResponseOnly}[p%5]
+		}
+	}
+	w.src.data = func(p roce.PSN) int { return 8 + int(p*7)%16*4 }
 	return &oracle{world: w, next: 1000, copies: map[string]*sent{}, restored: map[int]int{}, highest: -1, other: 1, lost: 1000}
 }
 
@@ -317,11 +343,7 @@ func runOperations(t testing.TB, ops []byte) {
 	if len(ops) == 0 {
 		return
 	}
-	d := InOrder
-	if ops[0]%4 == 0 {
-		d = Immediate
-	}
-	newOracle(t, d).run(ops[1:])
+	newOracle(t, variantOf(ops[0])).run(ops[1:])
 }
 
 func FuzzFlow(f *testing.F) {
@@ -364,7 +386,7 @@ func TestRandomOperations(t *testing.T) {
 					fmt.Printf("seed %d\n", seed)
 				}
 			}()
-			o := newOracle(t, Delivery(seed%4/3))
+			o := newOracle(t, variantOf(byte(seed)))
 			o.run(ops)
 			restored += o.f.stats.Restored
 		}()

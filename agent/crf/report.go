@@ -16,7 +16,7 @@ type report struct {
 	since  time.Duration // start of the interval
 	due    time.Duration
 
-	expected   int64 // may be negative for a moment: what was counted too much is taken off the next interval
+	expected   int64 // may be less than received: what an earlier interval counted too much is taken off later losses
 	received   int64
 	restored   uint32
 	incomplete uint32
@@ -73,19 +73,19 @@ func (f *Flow) sendReport(now time.Duration, acts *[]Action) {
 		r.active = false
 		return
 	}
-	f.learnLoss(r.expected, r.received)
+	expected := max(r.expected, r.received)
+	f.learnLoss(expected, r.received)
 	const size = 40
 	if b := f.message(size); b != nil {
 		m := wire.LossReport{
 			FlowID: f.id, Interval: uint32(min((now - r.since).Microseconds(), 1<<32-1)),
-			Expected: uint32(max(r.expected, 0)), Received: uint32(max(min(r.received, r.expected), 0)), Restored: r.restored,
+			Expected: uint32(expected), Received: uint32(r.received), Restored: r.restored,
 			Incomplete: r.incomplete, CEMarked: r.marked, RepairsReceived: r.repairs, RepairsCEMarked: r.repairsCE,
 		}
 		f.send(m.Append(b), acts)
 		f.stats.LossReports++
 	}
-	over := min(r.expected-max(min(r.received, r.expected), 0), 0)
-	*r = report{expected: over}
+	*r = report{expected: r.expected - expected}
 }
 
 // learnLoss takes an interval into the moving average by which delta is chosen (Section 7.1, rule 1).

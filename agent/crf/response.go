@@ -17,13 +17,11 @@ const maxTold = 256
 type told struct{ first, end pos }
 
 // HandleReadRequest tells a flow of the response space that a READ or ATOMIC request was seen going the other way whose answer
-// will use the n PSNs from psn on (Section 4.4, rule 2). What lies behind the newest response changes nothing.
+// will use the n PSNs from psn on (Section 4.4, rule 2). What lies behind the newest response changes nothing, nor does a request
+// before the first response.
 func (f *Flow) HandleReadRequest(now time.Duration, psn roce.PSN, n int) {
-	if f.space != responseSpace || f.state == Closed || n <= 0 || n > psnSpan/2 {
+	if f.space != responseSpace || f.state == Closed || !f.started || n <= 0 || n > psnSpan/2 {
 		return
-	}
-	if !f.started {
-		f.begin(psn)
 	}
 	first := near(f.top, psn)
 	t := told{max(first, f.top), first + pos(n)}

@@ -111,9 +111,11 @@ func TestSection6_1_ResumedReadResponse(t *testing.T) {
 	w.wantTrue()
 }
 
-// Requests and their ranges: told before the first packet, repeated, overlapping, behind, too many.
+// Requests and their ranges: before the first packet, repeated, overlapping, behind, too many.
 func TestHandleReadRequest(t *testing.T) {
 	w := configured(t, fec.Cauchy, 8, 2, responses, with(longHold))
+	w.f.HandleReadRequest(w.now, 100, 8) // before the first packet
+	w.packets(99, 1)
 	w.f.HandleReadRequest(w.now, 100, 8)
 	w.f.HandleReadRequest(w.now, 104, 10)
 	w.f.HandleReadRequest(w.now, 100, 8)
@@ -131,7 +133,7 @@ func TestHandleReadRequest(t *testing.T) {
 	}
 	w.f.HandleReadRequest(w.now, 90, 10)
 	w.wait(time.Second)
-	if got := w.psns(); len(got) != 2 {
+	if got := w.psns(); len(got) != 3 {
 		t.Errorf("delivered %v", got)
 	}
 	x := configured(t, fec.Cauchy, 8, 2)
