@@ -60,7 +60,7 @@ func TestSection10_RatioOfAnySRTT(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		psn := roce.PSN(2)
 		id := uint16(0)
-		for range 300 {
+		for range 150 {
 			for range rng.IntN(80) {
 				events = append(events, event{w.now, 1024 + 16, true})
 				w.write(psn)
@@ -170,7 +170,7 @@ func TestSection10_NodeBudgetIsSharedByRate(t *testing.T) {
 	slow := w.f
 	psn := roce.PSN(2)
 	begin := w.now
-	for w.now < begin+2*time.Second { // 3 to 1
+	for w.now < begin+time.Second/2 { // 3 to 1
 		for _, f := range []*Flow{fast, fast, fast, slow} {
 			w.f = f
 			w.write(f.newest.Add(1))
@@ -186,13 +186,13 @@ func TestSection10_NodeBudgetIsSharedByRate(t *testing.T) {
 		}
 	}
 	a, b := float64(fast.Stats().RepairOctets), float64(slow.Stats().RepairOctets)
-	if rate := (a + b) / 2; rate > 1.1*(2<<20) || rate < 0.7*(2<<20) {
+	if rate := (a + b) * 2; rate > 1.1*(2<<20) || rate < 0.7*(2<<20) {
 		t.Errorf("%.0f octets a second, the bound is %d", rate, 2<<20)
 	}
 	if r := a / b; r < 2 || r > 4.5 {
 		t.Errorf("shares are %.2f to 1", r)
 	}
-	if got := w.env.Node.SourceRate(); got < 30e6 {
+	if got := w.env.Node.SourceRate(); got < 20e6 {
 		t.Errorf("source rate %d", got)
 	}
 	// Flows that have stopped no longer count.
@@ -319,7 +319,7 @@ func (w *world) path(t *testing.T, loss, repairLoss float64, rounds int) (cuts i
 		if rng.Float64() < loss {
 			lost++
 		}
-		w.wait(40 * time.Microsecond)
+		w.wait(100 * time.Microsecond)
 		if w.now >= next {
 			got := uint32(0)
 			edge := w.now - testRTT/2
@@ -493,7 +493,7 @@ func TestSection10_PacingOfABatch(t *testing.T) {
 	p.Spread = true
 	w := protected(t, p, 1)
 	psn := roce.PSN(2)
-	for range 20 {
+	for range 8 {
 		for range 32 * 40 {
 			w.write(psn)
 			psn = psn.Add(1)
@@ -501,7 +501,7 @@ func TestSection10_PacingOfABatch(t *testing.T) {
 		w.wait(time.Millisecond)
 	}
 	s := w.f.Stats()
-	if want := uint64(20 * 40 * 4); s.Ordinary < want*98/100 || s.Withheld > want/50 {
+	if want := uint64(8 * 40 * 4); s.Ordinary < want*98/100 || s.Withheld > want/50 {
 		t.Errorf("%d of %d symbols, %d withheld: %v", s.Ordinary, want, s.Withheld, s.Drops)
 	}
 }
