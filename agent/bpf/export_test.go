@@ -38,3 +38,11 @@ func (o *Objects) Run(t testing.TB, direction Direction, frame []byte, mark uint
 	}
 	return int32(ret), out.Mark
 }
+
+// Repeat gives a frame to the ingress program n times, one after the other on one CPU.
+func (o *Objects) Repeat(t testing.TB, frame []byte, n int) {
+	t.Helper()
+	if _, err := o.kernel.CremIngress.Run(&ebpf.RunOptions{Data: frame, Repeat: uint32(n)}); err != nil {
+		t.Errorf("run program: %v", err)
+	}
+}

@@ -3,6 +3,7 @@
 package bpf_test
 
 import (
+	"bytes"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -281,5 +282,62 @@ func TestSection6_7_HandBackUnderTraffic(t *testing.T) {
 	t.Logf("%d restored, %d held, %d handed back, %d in order in the kernel", r.restored, r.held, r.handed, s[bpf.PassedInOrder])
 	if r.restored < total/lossEvery-1 || r.handed == 0 || s[bpf.PassedInOrder] == 0 || s[bpf.OpenRingFull] != 0 {
 		t.Errorf("restored %d, handed back %d; %v", r.restored, r.handed, s)
+	}
+}
+
+// Any CPU may write to any ring: two senders at once, each with its own flow, and every frame is whole, once there, and
+// in its flow's order.
+func TestRingWithManyWriters(t *testing.T) {
+	w := newWorld(t)
+	o := w.load(bpf.Config{RingSlots: 64, StaleAfter: 10 * time.Second})
+	w.attach(o)
+	const flows, total = 3, 4000
+	flow := func(i int, psn uint32) frames.RoCE {
+		p := source(psn)
+		p.QPN = uint32(100 + i)
+		p.Data = bytes.Repeat([]byte{byte(psn), byte(i)}, 100+int(psn%7)*150)
+		return p
+	}
+	at := map[int]int{}
+	for i := range flows {
+		index, err := o.RegisterFlow(keyOf(flow(i, 0)), 0, 1024, packet.Immediate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[index] = i
+	}
+	beatFor(o, time.Hour)
+	var sent atomic.Int64
+	for i := range flows {
+		go func() {
+			for psn := range uint32(total) {
+				for o.Ring(0).Backlog() > 32 { // leave room: this is not about a full ring
+					time.Sleep(50 * time.Microsecond)
+				}
+				if err := w.trySend(flow(i, psn).Frame()); err != nil {
+					t.Error(err)
+				}
+				sent.Add(1)
+			}
+		}()
+	}
+	ring := o.Ring(0)
+	var next [flows]uint32
+	batch := make([]packet.Frame, 16)
+	got := 0
+	for end := time.Now().Add(6 * soon); got < flows*total && time.Now().Before(end); {
+		for _, f := range batch[:ring.Next(batch)] {
+			i := at[f.Flow]
+			want := flow(i, next[i]).Frame()
+			if !bytes.Equal(f.Data, want) {
+				t.Fatalf("flow %d: PSN %d is not what was sent", i, next[i])
+			}
+			next[i]++
+			got++
+		}
+		ring.Release()
+	}
+	if got != flows*total || ring.Missed() != 0 {
+		t.Errorf("%d of %d frames, %d sent, %d missed", got, flows*total, sent.Load(), ring.Missed())
 	}
 }
