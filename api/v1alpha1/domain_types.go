@@ -104,10 +104,10 @@ type Site struct {
 type IPsecMode string
 
 const (
-	// IPsecRequired: no flow is protected, and no handshake sent or answered, unless kernel XFRM policies cover the CREM port
+	// IPsecRequired means that no flow is protected, and no handshake sent or answered, unless kernel XFRM policies cover the CREM port
 	// and the protected flow in both directions.
 	IPsecRequired IPsecMode = "Required"
-	// IPsecBoundaryFiltered: the domain's boundary drops datagrams to the CREM port that come from outside; every agent does
+	// IPsecBoundaryFiltered means that the domain's boundary drops datagrams to the CREM port that come from outside; every agent does
 	// so on its uplinks as well.
 	IPsecBoundaryFiltered IPsecMode = "BoundaryFiltered"
 )

@@ -171,8 +171,10 @@ func sourceText(r v1alpha1.NodeRule) string {
 		return strings.TrimSpace("selected pods " + list(r.CIDRs, ""))
 	case v1alpha1.SourceCIDRs:
 		return list(r.CIDRs, "")
+	case v1alpha1.SourceAny:
+		return "any"
 	}
-	return "any"
+	return string(r.Source)
 }
 
 func list[T ~string](items []T, empty string) string {
