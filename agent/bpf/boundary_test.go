@@ -53,7 +53,7 @@ func (w *twin) setDomains(domains []bpf.Domain, local []netip.Addr) {
 	w.model.SetDomains(domains, local)
 }
 
-// Section 11: a message to the CREM port from outside the domain is dropped, agent or not; one to an endpoint of our own
+// Section 11, rule 3: a message to the CREM port from outside the domain is dropped, agent or not; one to an endpoint of our own
 // site is taken from the path while there is an agent; every other datagram passes.
 func TestSection11_BoundaryAndPath(t *testing.T) {
 	type datagram = frames.Headers

@@ -75,9 +75,9 @@ func TestRingFromEveryCPU(t *testing.T) {
 	}
 }
 
-// Section 6, rule 7: the count of held packets is that of the frames in the ring with the verdict held, whoever holds and
+// Section 6.1, rule 7: the count of held packets is that of the frames in the ring with the verdict held, whoever holds and
 // hands back at the same time; so no packet is ever held without its copy, and no hand-back overtakes one.
-func TestSection6_7_HeldCountNeverDiverges(t *testing.T) {
+func TestSection6_1_HeldCountNeverDiverges(t *testing.T) {
 	netns.NeedRoot(t)
 	const burst, rounds = 1000, 60
 	o, err := bpf.Load(bpf.Config{Workers: 1, SlotOctets: 128, RingSlots: 4096})

@@ -17,9 +17,9 @@ import (
 // beatFor keeps a worker alive during a test.
 func beatFor(o *bpf.Objects, d time.Duration) { o.Beat(0, packet.Now()+d) }
 
-// Section 6, rule 7 (InOrder) on the wire: packets in order pass at once and are copied; after a gap they are held,
+// Section 6.1, rule 7 (InOrder) on the wire: packets in order pass at once and are copied; after a gap they are held,
 // and go on in order once user space has injected what was missing and handed the flow back.
-func TestSection6_7_HoldOnTheWire(t *testing.T) {
+func TestSection6_1_HoldOnTheWire(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		source func(uint32) frames.RoCE
@@ -230,9 +230,9 @@ func (r *restorer) turn() {
 	}
 }
 
-// Section 6, rule 7: with losses under traffic, every packet arrives once and in order, whoever delivers it, and the
+// Section 6.1, rule 7: with losses under traffic, every packet arrives once and in order, whoever delivers it, and the
 // flow goes back to the kernel again and again.
-func TestSection6_7_HandBackUnderTraffic(t *testing.T) {
+func TestSection6_1_HandBackUnderTraffic(t *testing.T) {
 	w := newWorld(t)
 	o := w.load(bpf.Config{RingSlots: 8192, StaleAfter: 10 * time.Second}) // a loaded machine must not fail the test
 	w.attach(o)

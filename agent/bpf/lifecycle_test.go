@@ -246,7 +246,7 @@ func TestStoppedAgent(t *testing.T) {
 	host.expect()
 }
 
-// Section 11: the boundary stands while no agent runs.
+// Section 11, rule 3: the boundary stands while no agent runs.
 func TestSection11_BoundaryWithoutAgent(t *testing.T) {
 	w := newWorld(t)
 	pinDir := filepath.Join(netns.MountBPF(t), "crem")

@@ -162,7 +162,7 @@ var (
 	hostB6 = netip.MustParseAddr("fd00:2::6")
 )
 
-// Sections 4 and 6, rules on order: the real ingress program and the model agree on every packet of a random history
+// Sections 4.2, 4.4 and 6.1: the real ingress program and the model agree on every packet of a random history
 // of flows of both spaces, both modes and IP versions, with gaps, retransmissions, READ requests, hand-backs, full rings,
 // a silent and a bypassed agent.
 func TestProgramAgreesWithModel(t *testing.T) {
@@ -258,7 +258,7 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	}
 }
 
-// Section 4: the program takes as sources exactly the opcodes that package roce does, in the same space.
+// Section 4.4: the program takes as sources exactly the opcodes that package roce does, in the same space.
 func TestSourceOpcodes(t *testing.T) {
 	w := newTwin(t, 1)
 	for op := range 256 {
@@ -332,7 +332,7 @@ func TestUnprotectablePasses(t *testing.T) {
 	w.compareStats()
 }
 
-// Queue pairs 0 and 1 are management: never sources.
+// Section 4.2, rule 5: queue pairs 0 and 1 are management, never sources.
 func TestManagementQueuePairs(t *testing.T) {
 	w := newTwin(t, 1)
 	for qpn := range uint32(3) {
@@ -357,7 +357,7 @@ func TestHeldCountWraps(t *testing.T) {
 	}
 }
 
-// Section 5.1: "packets seen" of an unregistered flow, in either space, and not of another queue pair.
+// Section 5.1, rule 6: "packets seen" of an unregistered flow, in either space, and not of another queue pair.
 func TestSection5_1_Seen(t *testing.T) {
 	w := newTwin(t, 1)
 	key := packet.FlowKey{Src: hostA, Dst: hostB, QPN: 77}

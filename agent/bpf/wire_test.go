@@ -115,7 +115,7 @@ func TestGSOOnTheWire(t *testing.T) {
 	}
 }
 
-// Section 5.1, CRF on the path: CREM messages to an endpoint are taken, also out of a super-packet of a real socket.
+// Section 5.1, rule 5: CREM messages to an endpoint are taken, also out of a super-packet of a real socket.
 func TestPathOnTheWire(t *testing.T) {
 	for _, to := range []string{"10.2.0.6", "fd00:2::6"} {
 		w := newWorld(t)

@@ -143,8 +143,8 @@ func TestSocketSegments(t *testing.T) {
 	}
 }
 
-// Section 4: the don't-fragment bit is set, so a message over the MTU is not sent but counted, also within a run.
-func TestSection4_TooBig(t *testing.T) {
+// Section 4.1, rule 3: the don't-fragment bit is set, so a message over the MTU is not sent but counted, also within a run.
+func TestSection4_1_TooBig(t *testing.T) {
 	w := newWorld(t, 1400)
 	far := openSockets(t, w.far, packet.SocketConfig{Workers: 1})[0]
 	node := openSockets(t, w.node, packet.SocketConfig{Workers: 1})[0]
@@ -166,7 +166,7 @@ func TestSection4_TooBig(t *testing.T) {
 	}
 }
 
-// A CRF that answers on the path sends from the endpoint's address (Section 6, smaller readings).
+// A CRF that answers on the path sends from the endpoint's address (Section 5.1, rule 7).
 func TestSocketForeignSource(t *testing.T) {
 	w := newWorld(t, 1500)
 	w.far.Route("10.2.0.0/16", "10.1.0.1")
