@@ -127,9 +127,10 @@ func (f *Flow) bound(s fec.Scheme, k int) int {
 		return 0
 	case fec.XOR:
 		return min(most, 1)
+	default:
+		rounds := 2 * max(1, k/32)
+		return max(min(most, 255-k-rounds), min(most, 1, 255-k), 0)
 	}
-	rounds := 2 * max(1, k/32)
-	return max(min(most, 255-k-rounds), min(most, 1, 255-k), 0)
 }
 
 // reconfigure proposes another configuration if the present one does not do. Only scheme, k, T and a larger bound need one;

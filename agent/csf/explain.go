@@ -66,6 +66,7 @@ func (f *Flow) Explain() Explanation {
 		if f.refused.status != wire.StatusAccepted {
 			e.Why = WhyRefused
 		}
+	default:
 	}
 	return e
 }
