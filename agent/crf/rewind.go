@@ -14,6 +14,9 @@ import (
 // NAK and the flow never gets back to packets that are protected. But they all came before. So the packets that went on lately are kept, and
 // when the sender has gone back, the packets that its second run loses are given to the receiver from memory (decision: Section 6.1, rule 9).
 //
+// A READ requester goes back in its own way: it asks again from the first response that it misses, and for all later READs, and the responder
+// sends their responses a second time. They are the second run of the response space, and the requester throws away what follows a gap just so.
+//
 // What is given is a copy that arrived or was restored under the same PSN of the same queue pair. It is given only between retransmissions
 // that are equal, octet for octet but for what may change (AckReq, congestion bits, and so the invariant CRC), to what is kept under their
 // PSNs: a queue pair number that is used again is not taken for a retransmission.
@@ -42,11 +45,8 @@ type kept struct {
 	cell *fec.Cell
 }
 
-// replays says whether the flow keeps what went on: only a receiver in order throws packets away, and only requests are sent again by
-// going back; a READ is resumed by another request.
-func (f *Flow) replays() bool {
-	return f.params.ReplayBytes > 0 && f.space == roce.Request && f.params.Delivery == InOrder
-}
+// replays says whether the flow keeps what went on: only a receiver in order throws packets away.
+func (f *Flow) replays() bool { return f.params.ReplayBytes > 0 && f.params.Delivery == InOrder }
 
 // retireCell gives up the cell of a position: it is kept for a rewind if there is room, else it goes back.
 func (f *Flow) retireCell(s *segment, p pos) {
@@ -170,10 +170,13 @@ func (f *Flow) Rewound() (roce.PSN, bool) {
 	return f.replay.next.psn(), true
 }
 
-// Octets of P that may differ between copies of one packet: BTH octet 4 holds congestion bits, octet 8 AckReq.
+// Octets of P that may differ between copies of one packet: BTH octet 4 holds congestion bits, octet 8 AckReq, and the AETH of a response, after
+// its syndrome, the message sequence number that the responder has reached when it sends.
 const (
 	congestionOctet = 4
 	ackReqOctet     = 8
+	syndromeOctet   = 12
+	dataOctet       = 16 // after an AETH
 	icrcOctets      = 4
 	leastP          = 16
 )
@@ -185,8 +188,15 @@ func sameButMutable(c *fec.Cell, p []byte) bool {
 	}
 	q := c.Payload()
 	n := len(q)
-	return n == len(p) && n >= leastP &&
-		bytes.Equal(q[:congestionOctet], p[:congestionOctet]) &&
-		bytes.Equal(q[congestionOctet+1:ackReqOctet], p[congestionOctet+1:ackReqOctet]) &&
-		bytes.Equal(q[ackReqOctet+1:n-icrcOctets], p[ackReqOctet+1:n-icrcOctets])
+	if n != len(p) || n < leastP ||
+		!bytes.Equal(q[:congestionOctet], p[:congestionOctet]) ||
+		!bytes.Equal(q[congestionOctet+1:ackReqOctet], p[congestionOctet+1:ackReqOctet]) {
+		return false
+	}
+	op := roce.Opcode(p[0])
+	if space, ok := op.Space(); ok && space == roce.Response && !op.Middle() && n >= dataOctet+icrcOctets {
+		return bytes.Equal(q[ackReqOctet+1:syndromeOctet+1], p[ackReqOctet+1:syndromeOctet+1]) &&
+			bytes.Equal(q[dataOctet:n-icrcOctets], p[dataOctet:n-icrcOctets])
+	}
+	return bytes.Equal(q[ackReqOctet+1:n-icrcOctets], p[ackReqOctet+1:n-icrcOctets])
 }

@@ -89,6 +89,32 @@ func TestSection6_1_RewindNeverGivesAnotherConnectionsPackets(t *testing.T) {
 	}
 }
 
+// A response that is sent again carries the message sequence number of its new time: it is the same response for all that. Nothing else may differ.
+func TestSection6_1_CopiesOfOnePacket(t *testing.T) {
+	const last, middle, write = 0x0f, 0x0e, 0x07 // READ_RESPONSE_LAST with AETH, READ_RESPONSE_MIDDLE and WRITE_MIDDLE without
+	for _, c := range []struct {
+		name   string
+		opcode byte
+		octet  int
+		same   bool
+	}{
+		{"congestion bits", middle, 4, true}, {"queue pair", middle, 7, false}, {"AckReq", write, 8, true}, {"PSN", write, 11, false},
+		{"syndrome", last, 12, false}, {"MSN", last, 13, true}, {"MSN", last, 15, true}, {"data", last, 16, false},
+		{"data in place of an AETH", middle, 13, false}, {"data in place of an AETH", write, 15, false}, {"ICRC", write, 63, true}, {"last data", last, 59, false},
+	} {
+		p := make([]byte, 64)
+		p[0] = c.opcode
+		cell := fec.NewPool(1 << 20).Get(128)
+		if err := cell.Set(nil, p, 128); err != nil {
+			t.Fatal(err)
+		}
+		p[c.octet] ^= 0x80
+		if sameButMutable(cell, p) != c.same {
+			t.Errorf("%s of opcode %#x: same %v", c.name, c.opcode, !c.same)
+		}
+	}
+}
+
 // A single duplicate, or two, is no rewind: nothing is held, nothing given.
 func TestSection6_1_DuplicatesAreNoRewind(t *testing.T) {
 	w := configured(t, fec.Cauchy, 8, 2, with(replaying))
