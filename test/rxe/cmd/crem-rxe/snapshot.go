@@ -52,5 +52,5 @@ func (r *result) fill(before, after snapshot) {
 			}
 		}
 	}
-	r.Restored = r.Agents["restored"]
+	r.Restored = r.Agents["crf_restored"]
 }
