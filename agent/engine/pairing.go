@@ -28,9 +28,21 @@ type backKey struct {
 }
 
 type backFlow struct {
+	key   backKey
 	flow  *sendFlow // proven, or the candidate
 	votes int
 	last  time.Duration
+}
+
+// prove notes the proof with the flow too: its ACKs come under one name, so those of other names are not its.
+func (b *backFlow) prove() { b.flow.back = b }
+
+// disprove takes a proof back.
+func (b *backFlow) disprove() {
+	if b.flow != nil && b.flow.back == b {
+		b.flow.back = nil
+	}
+	b.votes = 0
 }
 
 // pairing remembers which sending flow the ACKs to a local queue pair confirm.
@@ -51,19 +63,19 @@ func (p *pairing) match(now time.Duration, key backKey, psn roce.PSN, flows []*s
 		if len(p.back) >= pairingBound {
 			return nil
 		}
-		b = &backFlow{}
+		b = &backFlow{key: key}
 		p.back[key] = b
 	}
 	b.last = now
-	if b.votes >= pairingVotes && b.flow != nil && !b.flow.gone {
+	if b.flow != nil && b.flow.back == b && !b.flow.gone {
 		if b.flow.sent(psn) {
 			return b.flow
 		}
-		b.votes = 0 // the QP number is used again
+		b.disprove() // the QP number is used again
 	}
 	var only *sendFlow
 	for _, f := range flows {
-		if !f.sent(psn) {
+		if !f.sent(psn) || f.back != nil {
 			continue
 		}
 		if only != nil {
@@ -82,22 +94,22 @@ func (p *pairing) match(now time.Duration, key backKey, psn roce.PSN, flows []*s
 	if b.votes < pairingVotes {
 		return nil
 	}
+	b.prove()
 	return b.flow
 }
 
-// localQPN returns the local queue pair whose ACKs confirm flow f, once that is proven.
-func (p *pairing) localQPN(f *sendFlow) (roce.QPN, bool) {
-	for k, b := range p.back {
-		if b.flow == f && b.votes >= pairingVotes {
-			return k.qpn, true
-		}
+// localQPN returns the local queue pair whose ACKs confirm the flow, once that is proven.
+func (f *sendFlow) localQPN() (roce.QPN, bool) {
+	if f.back == nil {
+		return 0, false
 	}
-	return 0, false
+	return f.back.key.qpn, true
 }
 
 func (p *pairing) forget(f *sendFlow) {
 	for k, b := range p.back {
 		if b.flow == f {
+			b.disprove()
 			delete(p.back, k)
 		}
 	}
@@ -106,6 +118,7 @@ func (p *pairing) forget(f *sendFlow) {
 func (p *pairing) expire(now time.Duration) {
 	for k, b := range p.back {
 		if now-b.last > pairingIdle {
+			b.disprove()
 			delete(p.back, k)
 		}
 	}

@@ -92,7 +92,7 @@ func (w *worker) responded(r *recvFlow, pkt *roce.Packet) {
 
 // expectResponses tells the receiver of the opposite direction which PSNs a READ or ATOMIC request will be answered with.
 func (w *worker) expectResponses(s *sendFlow, request *roce.Packet) {
-	qpn, ok := w.pairs.localQPN(s)
+	qpn, ok := s.localQPN()
 	if !ok {
 		return
 	}

@@ -56,7 +56,7 @@ func TestPairingNeedsProof(t *testing.T) {
 			t.Fatalf("vote %d: matched %v", i, got)
 		}
 	}
-	if q, ok := p.localQPN(a); !ok || q != 17 {
+	if q, ok := a.localQPN(); !ok || q != 17 {
 		t.Errorf("local QPN is %v, %v", q, ok)
 	}
 	if got := p.match(0, key, 499000, flows); got != nil {
@@ -69,6 +69,33 @@ func TestPairingNeedsProof(t *testing.T) {
 		if p.match(0, key, 990, close2) != nil {
 			t.Fatal("two flows fit, and one was chosen")
 		}
+	}
+}
+
+// Two queue pairs whose PSNs are close: the older PSNs fit both, the newer ones just one, and then the older ones just the other.
+func TestPairingByElimination(t *testing.T) {
+	p := newPairing()
+	a, b := sender(1000), sender(1010)
+	flows := []*sendFlow{a, b}
+	toA := backKey{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.2"), 17}
+	toB := toA
+	toB.qpn = 18
+	for i := range pairingVotes {
+		if p.match(0, toA, 995, flows) != nil {
+			t.Fatal("two flows fit, and one was chosen")
+		}
+		if got, want := p.match(0, toB, 1005, flows), i == pairingVotes-1; (got == b) != want {
+			t.Fatalf("vote %d: matched %v", i, got)
+		}
+	}
+	for i := range pairingVotes {
+		if got, want := p.match(0, toA, 995, flows), i == pairingVotes-1; (got == a) != want || got == b {
+			t.Fatalf("vote %d: matched %v", i, got)
+		}
+	}
+	p.expire(2 * pairingIdle)
+	if _, ok := a.localQPN(); ok || b.back != nil {
+		t.Error("a proof outlived the name")
 	}
 }
 
