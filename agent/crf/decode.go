@@ -3,6 +3,7 @@
 package crf
 
 import (
+	"errors"
 	"time"
 
 	"crem.dev/crem/agent/fec"
@@ -62,7 +63,9 @@ func (f *Flow) attempt(now time.Duration, b *block, miss fec.Bitmap, acts *[]Act
 	}
 	clean, doubtful := f.sources(b)
 	unknown := b.present.AndNot(clean).AndNot(b.copied)
-	if unknown.Count() <= len(b.rows) && (b.scheme != fec.XOR || doubtful.Empty() && (!f.burst || f.digest)) || unknown.Empty() {
+	// XOR has no check of its own against mixed copies: without the digest it waits for the end of a burst of duplicates (Section 4.3.3).
+	// A late copy is an unknown too many for its one symbol anyway.
+	if unknown.Empty() || unknown.Count() <= len(b.rows) && (b.scheme != fec.XOR || f.digest || !f.burst) {
 		return f.decode(now, b, miss, unknown, fec.Bitmap{}, acts)
 	}
 	if !f.digest || doubtful.Empty() {
@@ -219,10 +222,11 @@ func (f *Flow) solve(b *block, unknown fec.Bitmap) failure {
 	for _, r := range b.rows {
 		x.rows = append(x.rows, fec.Row{Index: r.index, L: r.L, Symbol: r.cell.Symbol(b.T)})
 	}
-	switch x.decoder.Solve(b.T, b.scheme, unknown, &x.known, x.rows, &x.out) {
-	case nil:
+	err := x.decoder.Solve(b.T, b.scheme, unknown, &x.known, x.rows, &x.out)
+	switch {
+	case err == nil:
 		return noFailure
-	case fec.ErrRank:
+	case errors.Is(err, fec.ErrRank):
 		return rankShort
 	}
 	return badSolution

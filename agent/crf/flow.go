@@ -15,11 +15,11 @@ import (
 type State uint8
 
 const (
-	// Configuring: HELLO is answered, no configuration acknowledged yet. Packets are passed on as they come.
+	// Configuring says that HELLO is answered, and no configuration acknowledged yet. Packets are passed on as they come.
 	Configuring State = iota
-	// Protecting: losses are restored.
+	// Protecting says that losses are restored.
 	Protecting
-	// Closed: ended. The engine drops the machine; packets that it still gives are passed on.
+	// Closed says that the flow has ended. The engine drops the machine; packets that it still gives are passed on.
 	Closed
 )
 

@@ -175,6 +175,28 @@ func TestSection4_3_3_XORWithLatePacket(t *testing.T) {
 	}
 }
 
+// Without the digest, XOR does not decode during a burst of duplicates either: nothing of its own would tell mixed copies.
+func TestSection4_3_3_XORDuringDuplicates(t *testing.T) {
+	for _, digest := range []bool{true, false} {
+		opts := []option{immediate}
+		if !digest {
+			opts = append(opts, noDigest)
+		}
+		w := configured(t, fec.XOR, 8, 1, opts...)
+		w.packets(100, 9, 102)
+		w.packets(105, 1) // again
+		w.repair(w.src.repair(100, 8, 0))
+		if got := w.f.stats.Restored == 1; got != digest {
+			t.Errorf("digest %v: restored %v", digest, got)
+		}
+		w.packets(109, 1) // the burst is over
+		w.wait(testRTT/4 + time.Millisecond)
+		if w.f.stats.Restored != 1 || w.f.stats.RestoreVerifyFailures != 0 {
+			t.Errorf("%+v", w.f.stats)
+		}
+	}
+}
+
 // CRF 2: the invariant CRC of held packets is checked before they are used; a damaged one counts as missing.
 func TestSection6_2_CRF2(t *testing.T) {
 	for name, opts := range map[string][]option{"in order": nil, "immediate": {immediate}} {
@@ -247,5 +269,19 @@ func TestSection6_2_DamagedPSN(t *testing.T) {
 	w.packets(104, 4)
 	if got := w.psns(); len(got) != 9 || w.f.stats.Missing != 0 || w.f.stats.Drops[BadICRC] != 1 {
 		t.Errorf("delivered %v, %+v", got, w.f.stats)
+	}
+}
+
+// There is no telling how long a higher PSN has been here when nobody missed the position: it counts as an old gap.
+func TestSection6_2_CRF1_NotMissedBefore(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 2, responses)
+	w.messages(100, 4, 4, 4)
+	w.packets(100, 4)
+	w.packets(108, 4) // between two messages: no gap
+	s := w.f.win.at(near(w.f.top, 105))
+	s.since[near(w.f.top, 105).index()] = w.now // what an earlier use of the segment left
+	w.packets(105, 1)
+	if w.f.stats.Late[LateGap] != 1 {
+		t.Errorf("late %v", w.f.stats.Late)
 	}
 }

@@ -56,9 +56,7 @@ func (f *Flow) pollBlocks(now time.Duration, acts *[]Action) {
 }
 
 func (f *Flow) pollBlock(now time.Duration, b *block, acts *[]Action) {
-	if b.tail {
-		f.evaluate(now, b, acts) // the tail has had its time
-	}
+	f.evaluate(now, b, acts) // the tail has had its time, or a burst of duplicates is over
 	switch {
 	case !b.open || now < f.blockDue(b):
 	case now >= b.opened+f.rtt.expiry():

@@ -20,8 +20,8 @@ type model struct {
 	head     [roce.MaxHead]byte
 	n        int
 	tos      uint8
-	ect      uint8 // the flow's ECT codepoint: the newest ECN field that was not CE
-	seen     bool  // ect was seen
+	ecn      uint8 // the flow's ECT codepoint: the newest ECN field that was not CE
+	seen     bool  // there was one
 	pkey     uint16
 	checksum bool // UDP checksums are in use
 }
@@ -30,9 +30,9 @@ func (m *model) take(pkt *roce.Packet) {
 	m.n = copy(m.head[:], pkt.Head())
 	m.tos = pkt.TOS()
 	if ecn := m.tos & ecnMask; ecn != ecnCE {
-		m.ect, m.seen = ecn, true
+		m.ecn, m.seen = ecn, true
 	} else if !m.seen {
-		m.ect = ecnECT0 // nothing but CE so far: it was ECT before
+		m.ecn = ecnECT0 // nothing but CE so far: it was ECT before
 	}
 	m.pkey = pkt.PKey()
 	m.checksum = pkt.UDPChecksum() != 0
@@ -42,7 +42,7 @@ func (m *model) take(pkt *roce.Packet) {
 func (m *model) messageTOS() uint8 { return m.tos&^ecnMask | ecnECT0 }
 
 // restoredTOS is the TOS of restored packets: the flow's DSCP and ECT codepoint, never CE.
-func (m *model) restoredTOS() uint8 { return m.tos&^ecnMask | m.ect }
+func (m *model) restoredTOS() uint8 { return m.tos&^ecnMask | m.ecn }
 
 // buildHead gives the restored packet in c its headers.
 func (f *Flow) buildHead(c *fec.Cell, P []byte, id uint16) error {
