@@ -201,10 +201,13 @@ func (f *Flow) pollQuiet(now time.Duration) {
 	}
 }
 
-// sampleRTT takes a round-trip time.
+// sampleRTT takes the round-trip time of a CREM message.
 func (f *Flow) sampleRTT(now, sample time.Duration, exact bool) {
 	f.stats.RTTSamples++
 	f.rtt.add(now, sample, exact)
+	if exact && (f.rtt.own == 0 || sample < f.rtt.own) {
+		f.rtt.own = sample
+	}
 }
 
 // settle brings the state in line with what is agreed.

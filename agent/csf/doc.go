@@ -9,6 +9,8 @@
 // Where to find a rule of the protocol:
 //
 //	params.go          what an operator can set
+//	csf.go             the Flow: source packets in, Poll and NextDeadline
+//	env.go             what the flows of a worker share
 //	handshake.go       HELLO, several peers, back-off, CLOSE (Section 5.1)
 //	configuration.go   PARAM_UPDATE, Config IDs, Effective PSN (Section 5.2)
 //	symbol.go          RDMA MTU guess, T, what must fit the path MTU (Section 4)
@@ -20,10 +22,14 @@
 //	retransmission.go  answers to REPAIR_REQUEST (Section 7)
 //	retention.go       which blocks are kept, and how long (Section 7)
 //	report.go          LOSS_REPORT and PATH_REPORT (Section 8)
+//	window.go          what was sent in the last SRTT (Section 10)
 //	budget.go          limits on repair traffic per flow and per node (Section 10)
+//	congestion.go      the reaction to congestion on the repair path (Section 10)
 //	pacing.go          never faster than the flow itself (Section 10)
 //	breaker.go         the circuit breaker (Section 10)
 //	rtt.go             SRTT (Section 5.1)
+//	stats.go           counters, gauges, reasons
+//	explain.go         why this m, or why not protected
 //
 // A Flow is not safe for concurrent use; all flows of one worker share one Env. Nothing is allocated per packet in steady
 // state. Time is an argument everywhere.

@@ -213,9 +213,15 @@ func TestSection5_1_SRTTFromAcknowledgements(t *testing.T) {
 	if w.f.Stats().RTTSamples != before {
 		t.Error("a packet that was sent twice was sampled")
 	}
+	w.give(asking(104, 0))
+	w.wait(testRTT/2 - time.Millisecond)
+	w.f.HandleAck(w.now, 104) // sooner than our own messages travel: of another queue pair
+	if w.f.Stats().RTTSamples != before || w.f.Stats().SRTTMin < testRTT/2 {
+		t.Error("an impossible round trip was sampled")
+	}
 	w.f.HandleAck(w.now, 200)
 	w.f.HandleAck(w.now, 50)
-	if n := w.f.Stats().Drops[DropStaleRTT]; n != 2 {
+	if n := w.f.Stats().Drops[DropStaleRTT]; n != 3 {
 		t.Errorf("%d acknowledgements of what is not outstanding were refused", n)
 	}
 }

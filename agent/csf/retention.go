@@ -115,12 +115,22 @@ func (f *Flow) HandleAck(now time.Duration, psn roce.PSN) {
 	f.acked = true
 	if f.sample.timing && psn.Sub(f.sample.psn) >= 0 {
 		f.sample.timing = false
-		f.sampleRTT(now, now-f.sample.sentAt, true)
+		f.sampleAck(now, now-f.sample.sentAt)
 	}
 	f.raiseFloor(psn.Add(1))
 	for f.retained.len() > 0 && !f.retained.at(0).last().After(psn) {
 		f.freeOldest(&f.stats.BlocksAcked)
 	}
+}
+
+// sampleAck takes the round-trip time of a source packet.
+func (f *Flow) sampleAck(now, sample time.Duration) {
+	if sample < f.rtt.own/2 {
+		f.drop(DropStaleRTT)
+		return
+	}
+	f.stats.RTTSamples++
+	f.rtt.add(now, sample, true)
 }
 
 // freeOldest frees the flow's oldest retained block and counts it.

@@ -22,6 +22,10 @@ type rtt struct {
 	srtt  time.Duration // 0: no sample yet
 	bound bool          // srtt is an upper bound from a message that was sent more than once
 
+	// own is the smallest sample of CREM messages. An RDMA acknowledgement travels further than they do; one that seems to take less
+	// than half of it belongs to another queue pair.
+	own time.Duration
+
 	epoch           time.Duration // start of the present epoch
 	lowest, earlier time.Duration // smallest sample of the present and of the previous epoch, 0: none
 }
