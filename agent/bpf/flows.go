@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -24,6 +25,8 @@ type flow struct {
 	missed atomic.Uint64
 	_      [3]uint64
 }
+
+var _ = [1]struct{}{}[unsafe.Sizeof(flow{})-unsafe.Sizeof(cremFlow{})]
 
 const (
 	responseSpace  = 1 << 31

@@ -172,7 +172,6 @@ func TestProgramAgreesWithModel(t *testing.T) {
 		type state struct {
 			key   packet.FlowKey
 			index int
-			held  uint64
 		}
 		var flows []*state
 		for i := range 8 {

@@ -34,6 +34,11 @@ type slot struct {
 	_       [3]uint64
 }
 
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(ring{})-unsafe.Sizeof(cremRing{})]
+	_ = [1]struct{}{}[unsafe.Sizeof(slot{})-slotHead]
+)
+
 const (
 	noFlow = ^uint32(0)
 

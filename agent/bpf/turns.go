@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // turnCounts mirrors struct turns of maps.h.
@@ -13,6 +14,8 @@ type turnCounts struct {
 	redirected atomic.Uint64
 	turned     atomic.Uint64
 }
+
+var _ = [1]struct{}{}[unsafe.Sizeof(turnCounts{})-unsafe.Sizeof(cremTurns{})]
 
 // turns tells whether all injected frames have come through the receive path. Between the egress and the ingress program
 // they wait in a queue of the kernel; a flow that is handed back too early would overtake its own packets there.

@@ -160,9 +160,9 @@ type FlowKey struct {
 type Mode uint8
 
 const (
-	// InOrder: packets after a gap are held.
+	// InOrder holds packets after a gap.
 	InOrder Mode = iota
-	// Immediate: every packet is copied and passes; the flow's word is not used.
+	// Immediate copies and passes every packet; the flow's word is not used.
 	Immediate
 )
 

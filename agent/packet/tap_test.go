@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"crem.dev/crem/agent/packet"
@@ -268,6 +269,66 @@ func TestTapDoesNotAllocate(t *testing.T) {
 	}
 	if seen != 50 {
 		t.Errorf("%d frames", seen)
+	}
+}
+
+// An interface that goes down and comes back: the tap goes on, and waiting for it does not turn into a busy loop.
+func TestTapSurvivesLinkDown(t *testing.T) {
+	w := newWorld(t, 1500)
+	tap := w.taps(1, 128)[0]
+	poller := packet.NewPoller(tap.FD())
+	set := func(up bool) {
+		t.Helper()
+		w.node.Do(func() {
+			link, err := netlink.LinkByName("up0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if up {
+				err = netlink.LinkSetUp(link)
+			} else {
+				err = netlink.LinkSetDown(link)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	set(false)
+	poller.Wait(time.Second) // tells of the error
+	early := 0
+	for range 3 {
+		if start := time.Now(); poller.Wait(5*time.Millisecond) || time.Since(start) < 5*time.Millisecond {
+			early++
+		}
+	}
+	if early > 1 {
+		t.Errorf("%d of 3 waits ended early", early)
+	}
+	set(true)
+	w.outgoing(packetOf("10.2.0.6", "10.3.0.7", roce.SendOnly, 1).Frame())
+	collect(t, tap, 1)
+}
+
+// A closed descriptor is no longer waited for.
+func TestPollerClosedDescriptor(t *testing.T) {
+	var pipe [2]int
+	if err := unix.Pipe(pipe[:]); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pipe[1])
+	poller := packet.NewPoller(pipe[0])
+	if _, err := unix.Write(pipe[1], []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if !poller.Wait(soon) {
+		t.Error("readable, but not told")
+	}
+	unix.Close(pipe[0])
+	for range 2 {
+		if poller.Wait(0) {
+			t.Error("a closed descriptor is readable")
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func Watch(ctx context.Context, changed func()) error {
 		return fmt.Errorf("uplink: watch: %w", err)
 	}
 	defer events.Close()
-	stop := context.AfterFunc(ctx, func() { events.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = events.SetReadDeadline(time.Unix(1, 0)) }) // fails only when it is closed already
 	defer stop()
 	buf := make([]byte, 1<<16)
 	for {
