@@ -153,3 +153,19 @@ func TestSection8_1_CEAndIncomplete(t *testing.T) {
 		t.Errorf("%+v", sum)
 	}
 }
+
+// A sender that only repeats what has come is active too: without a LOSS_REPORT its CSF would take this end for gone and give the flow up.
+func TestSection8_1_LossReportWhileTheSenderOnlyRepeats(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 2)
+	w.packets(100, 64)
+	w.wait(time.Second)
+	w.reset()
+	for range 100 {
+		w.goBack(130, 8)
+		w.wait(testRTT / 4)
+	}
+	sum, n, longest := w.reports()
+	if n < 20 || longest > 2*testRTT || sum.Expected != 0 || sum.Received != 0 {
+		t.Errorf("%d reports in 25 round trips, at most %v apart, of %d packets", n, longest, sum.Expected)
+	}
+}

@@ -142,6 +142,7 @@ func (f *Flow) came(p pos) bool {
 func (f *Flow) duplicate(now time.Duration, p, end pos, pkt *roce.Packet, gaveUp bool, acts *[]Action) {
 	f.stats.Duplicates++
 	f.burst = true
+	f.reporting(now) // there is nothing to count, but a CSF that hears nothing while its flow sends takes its peer for gone
 	if f.newest-p > restartJump && f.behind.extend(p.psn()) == restartRun {
 		f.restart(pkt.PSN(), acts)
 		f.take(now, f.top, f.top+end-p, pkt, gaveUp, acts)
