@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+)
+
+const (
+	sourceK = 32
+	// lostShare is how many copies may be missing before a ratio says nothing: an agent that takes no copies costs nothing.
+	lostShare = 0.01
+	// countSkew is what two counters that are read one after the other may differ by.
+	countSkew = 0.03
+	// saturated is how many packets in a hundred must have found the queue full for the gateway, and not the generator, to be the limit.
+	saturated = 0.1
+)
+
+// protection is one way in which the gateway protects.
+type protection struct {
+	name string
+	way  func(g *gateway) *way
+	run  func(ctx context.Context, g *gateway, data int) (passage, error)
+	m    int
+	goal map[int]float64 // ratio by octets of data
+}
+
+func protections() []protection {
+	receiving := func(m int) func(context.Context, *gateway, int) (passage, error) {
+		return func(ctx context.Context, g *gateway, data int) (passage, error) { return g.receiving(ctx, data, m) }
+	}
+	arriving := func(g *gateway) *way { return &g.arriving }
+	return []protection{
+		{"gateway/csf", func(g *gateway) *way { return &g.leaving }, func(ctx context.Context, g *gateway, data int) (passage, error) { return g.sending(ctx, data) }, 2, map[int]float64{1024: 0.65, 4096: 0.5}},
+		{"gateway/crf-in-order", arriving, receiving(2), 2, map[int]float64{1024: 0.6, 4096: 0.5}},
+		{"gateway/crf-in-order", arriving, receiving(0), 0, map[int]float64{1024: 0.6, 4096: 0.5}},
+	}
+}
+
+// compare runs a protection and plain forwarding in turns.
+func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data, rounds int) (Result, error) {
+	var ratios, kpps, plain, gbps, agentNS, repairs []float64
+	frame := float64(len(newNumbered(x.way(g).headers, streamQPN, data).model))
+	lost := map[string]uint64{}
+	var unsaturated int
+	var reasons []string
+	for i := range rounds {
+		p, err := g.plain(ctx, x.way(g), data)
+		if err != nil {
+			return Result{}, fmt.Errorf("%s, plain: %w", x.name, err)
+		}
+		q, err := x.run(ctx, g, data)
+		if err != nil {
+			return Result{}, fmt.Errorf("%s: %w", x.name, err)
+		}
+		if p.refusedPercent() < saturated {
+			unsaturated++
+		}
+		why := q.doubt(x)
+		for name, n := range q.lost() {
+			lost[name] += n
+		}
+		fmt.Fprintf(log, "%s m=%d %d octets, round %d: plain %.0f kpps (%.1f %% refused), protected %.0f kpps (%.1f %% refused), ratio %.3f%s\n",
+			x.name, x.m, data, i+1, p.kpps(), p.refusedPercent(), q.kpps(), q.refusedPercent(), q.kpps()/p.kpps(), suffix(why))
+		plain, kpps = append(plain, p.kpps()), append(kpps, q.kpps())
+		gbps = append(gbps, q.kpps()*frame*8/1e6)
+		agentNS = append(agentNS, float64(q.agentTime.Nanoseconds())/float64(q.packets))
+		repairs = append(repairs, q.repairsPerBlock(x))
+		if why != "" {
+			reasons = append(reasons, why)
+			continue
+		}
+		ratios = append(ratios, q.kpps()/p.kpps())
+	}
+	r := Result{Name: x.name, Unit: "kpps", Value: median(kpps), RatioTo: "plain kernel forwarding", Params: map[string]any{
+		"octets": frame, "k": sourceK, "m": x.m, "gbps": median(gbps), "plain_kpps": median(plain), "agent_ns_per_packet": median(agentNS),
+		"repairs_per_block": median(repairs), "rounds": rounds, "valid_rounds": len(ratios), "goal": x.goal[data],
+	}}
+	for name, n := range lost {
+		r.Params[name] = n
+	}
+	if 2*unsaturated > rounds {
+		r.Params["plain_limited_by"] = "generator"
+	}
+	if 2*len(ratios) > rounds {
+		r.Ratio = median(ratios)
+	} else {
+		r.Params["why"] = strings.Join(reasons, "; ")
+	}
+	return r, nil
+}
+
+func (p *passage) refusedPercent() float64 { return 100 * float64(p.refused) / float64(p.packets) }
+
+func suffix(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ", no figure: " + why
+}
+
+// lost are the copies that the agent did not get, by reason.
+func (p *passage) lost() map[string]uint64 {
+	lost := map[string]uint64{}
+	drops, counters := p.after.status.Drops, p.after.status.Counters
+	lost["tap_full"] = drops["tap_full"] - p.before.status.Drops["tap_full"]
+	lost["ring_missed"] = counters["ring_missed"] - p.before.status.Counters["ring_missed"]
+	for name, n := range counters {
+		if reason, ok := strings.CutPrefix(name, "kernel_open_"); ok {
+			lost["open_"+reason] = n - p.before.status.Counters[name]
+		}
+	}
+	return lost
+}
+
+// repairsPerBlock is the number of repair symbols for every 32 packets.
+func (p *passage) repairsPerBlock(x protection) float64 {
+	n := p.after.flow.RepairPackets - p.before.flow.RepairPackets
+	return float64(n) * sourceK / float64(max(1, p.after.flow.SourcePackets-p.before.flow.SourcePackets))
+}
+
+// doubt says why the window says nothing about the cost of protection; empty: it does.
+func (p *passage) doubt(x protection) string {
+	var lost uint64
+	for _, n := range p.lost() {
+		lost += n
+	}
+	handled := float64(p.after.flow.SourcePackets - p.before.flow.SourcePackets)
+	switch repairs := p.repairsPerBlock(x); {
+	case float64(lost) > lostShare*float64(p.packets):
+		return fmt.Sprintf("%.1f %% of the copies were lost", 100*float64(lost)/float64(p.packets))
+	case handled < (1-countSkew)*float64(p.packets):
+		return fmt.Sprintf("the agent has handled %.1f %% of the packets", 100*handled/float64(p.packets))
+	case repairs < 0.9*float64(x.m) || repairs > 1.25*float64(x.m):
+		return fmt.Sprintf("%.2f repair symbols for every %d packets instead of %d", repairs, sourceK, x.m)
+	}
+	return ""
+}
