@@ -73,6 +73,7 @@ func measureGateway(ctx context.Context, agent, match string, rounds int, length
 	if err != nil {
 		return nil, err
 	}
+	defer preferSession()()
 	// The runtime would make do with one thread of Go now: the generator would then let the far end run only when it is preempted.
 	runtime.GOMAXPROCS(4)
 	g, err := newGateway(agent, c, length)
