@@ -246,14 +246,14 @@ func TestSection6_1_HandBackUnderTraffic(t *testing.T) {
 	r := &restorer{w: w, o: o, index: index, ring: o.Ring(0), inject: w.injector()}
 	r.turn()
 	var done atomic.Bool
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
+	var running sync.WaitGroup
+	defer func() { done.Store(true); running.Wait() }()
+	running.Go(func() {
 		for !done.Load() {
 			r.turn()
 		}
-	}()
-	go func() {
+	})
+	running.Go(func() {
 		for psn := range uint32(total) {
 			if psn%lossEvery != 7 || psn == total-1 {
 				if err := w.trySend(source(psn).Frame()); err != nil {
@@ -264,7 +264,7 @@ func TestSection6_1_HandBackUnderTraffic(t *testing.T) {
 				time.Sleep(200 * time.Microsecond) // a flow that leaves time to hand back
 			}
 		}
-	}()
+	})
 	for want := range uint32(total) {
 		got, ok := host.next(soon)
 		if !ok {
@@ -275,7 +275,7 @@ func TestSection6_1_HandBackUnderTraffic(t *testing.T) {
 		}
 	}
 	done.Store(true)
-	<-stopped
+	running.Wait()
 	s, err := o.Stats()
 	if err != nil {
 		t.Fatal(err)
