@@ -192,13 +192,17 @@ func TestFilesAreWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := start(t, filepath.Join(dir, "d.yaml"))
-		for i, port := range []int{52001, 52002} {
+		for i, port := range []int{52001, 52002, 52003} {
 			version(fmt.Sprintf("..2026_%02d", i+2), port)
+			w.until(t, fmt.Sprint("port is ", port), w.portIs(port)) // by the swap alone, nothing else has changed
+		}
+		version("..2026_05", 52004)
+		for i := range 4 {
 			if err := os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..2026_%02d", i+1))); err != nil {
 				t.Fatal(err)
 			}
-			w.until(t, fmt.Sprint("port is ", port), w.portIs(port))
 		}
+		w.until(t, "port is 52004", w.portIs(52004))
 	})
 	t.Run("added to a directory", func(t *testing.T) {
 		dir := t.TempDir()
