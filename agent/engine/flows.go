@@ -28,6 +28,7 @@ type sendFlow struct {
 	machine *csf.Flow // nil: not protected
 	domain  string
 	port    uint16
+	nonce   uint64    // under which HELLO_ACK names it; 0: nothing is asked
 	known   peerFlow  // under which the peer's messages name it; zero before HELLO_ACK
 	back    *backFlow // under which its ACKs come; nil while that is not proven
 	newest  roce.PSN  // the last PSN that a sent packet consumed

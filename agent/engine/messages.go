@@ -210,7 +210,7 @@ func (w *worker) helloAck(m *packet.Message) {
 		return
 	}
 	s := w.byNonce[x.Nonce]
-	if s == nil || s.gone {
+	if s == nil {
 		w.drops[dropUnknownFlow]++
 		return
 	}

@@ -39,7 +39,7 @@ func (w *worker) unprotect(s *sendFlow, why verdict) {
 		w.finishSend(s)
 		w.ended.add(s.describe(), "csf_")
 		w.timers.set(&s.timed, roce.Never)
-		delete(w.byNonce, s.machine.Nonce())
+		w.dropNames(s)
 		s.machine = nil
 	}
 	s.verdict = why

@@ -154,8 +154,12 @@ func (w *worker) finishSend(s *sendFlow) {
 
 // learnNames keeps the tables by which answers find the flow.
 func (w *worker) learnNames(s *sendFlow) {
-	if nonce := s.machine.Nonce(); nonce != 0 && w.byNonce[nonce] != s {
-		w.byNonce[nonce] = s
+	if nonce := s.machine.Nonce(); nonce != s.nonce {
+		delete(w.byNonce, s.nonce)
+		s.nonce = nonce
+		if nonce != 0 {
+			w.byNonce[nonce] = s
+		}
 	}
 	known := peerFlow{}
 	if id := s.machine.ID(); id != 0 {
@@ -164,15 +168,27 @@ func (w *worker) learnNames(s *sendFlow) {
 	if known == s.known {
 		return
 	}
-	if s.known.id != 0 {
-		delete(w.sendKnown, s.known)
-		w.e.owners.remove(s.known)
-	}
+	w.dropKnown(s)
 	s.known = known
 	if known.id != 0 {
 		w.sendKnown[known] = s
 		w.e.owners.add(known, w.id)
 	}
+}
+
+// dropNames takes the flow out of those tables: whatever a peer still says about it finds nothing.
+func (w *worker) dropNames(s *sendFlow) {
+	delete(w.byNonce, s.nonce)
+	s.nonce = 0
+	w.dropKnown(s)
+}
+
+func (w *worker) dropKnown(s *sendFlow) {
+	if s.known.id != 0 {
+		delete(w.sendKnown, s.known)
+		w.e.owners.remove(s.known)
+	}
+	s.known = peerFlow{}
 }
 
 // answered uses what came back: ACKs confirm sent packets; requests of the other side announce responses of ours.
@@ -202,13 +218,7 @@ func (w *worker) forgetSend(s *sendFlow) {
 	s.gone = true
 	delete(w.sending, s.key)
 	w.timers.set(&s.timed, roce.Never)
-	if s.known.id != 0 {
-		delete(w.sendKnown, s.known)
-		w.e.owners.remove(s.known)
-	}
-	if s.machine != nil {
-		delete(w.byNonce, s.machine.Nonce())
-	}
+	w.dropNames(s)
 	w.pairs.forget(s)
 	if s.key.Space != roce.Request {
 		return
@@ -245,11 +255,6 @@ func (w *worker) sweep() {
 	for _, r := range w.receiving {
 		if r.machine.State() == crf.Closed {
 			w.forgetRecv(r)
-		}
-	}
-	for nonce, s := range w.byNonce {
-		if s.gone || s.machine.Nonce() != nonce {
-			delete(w.byNonce, nonce)
 		}
 	}
 	w.pairs.expire(w.now)
