@@ -5,7 +5,6 @@ package bridge
 import (
 	"fmt"
 	"net"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -105,10 +104,8 @@ const (
 
 // Run moves frames until stop is closed, then frees everything and returns the totals. Frames still on the line are lost.
 func (b *Bridge) Run(stop <-chan struct{}) [2]Stats {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	defer raw.Hardware()()
 	defer b.close()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // without it a sleep is a coarser one
 	for {
 		select {
 		case <-stop:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
@@ -28,6 +29,7 @@ type Host struct {
 	first   roce.QPN
 	batch   *rc.Batch
 	meter   meter
+	stall   time.Duration
 	refused map[string]uint64 // frames of UDP port 4791 that are no RoCEv2 packets, by reason
 }
 

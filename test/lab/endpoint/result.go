@@ -31,6 +31,7 @@ type Result struct {
 	Refused        map[string]uint64 `json:"refused,omitempty"`
 	RingDropped    uint64            `json:"ring_dropped"` // these two are the host's fault: the measurement is void if they are many
 	SendDropped    uint64            `json:"send_dropped"`
+	StallMs        float64           `json:"stall_ms"` // the longest time for which the machine let the endpoint wait, after the warm-up
 }
 
 // Percentiles of completion times, in milliseconds.
@@ -144,7 +145,8 @@ func (h *Host) result(now time.Duration, ended string) *Result {
 	r := &Result{
 		Role: responder, Op: opName(h.o.Op), Ended: ended, Refused: h.refused, Seconds: (m.to.at - m.from.at).Seconds(),
 		RingDropped: h.ring.Dropped(), SendDropped: h.send.Dropped, Messages: len(m.times), Unfinished: m.unfinished, MCT: m.percentiles(),
-		NAKs: m.to.naks - m.from.naks, Timeouts: m.to.timeouts - m.from.timeouts, Sent: m.to.sent - m.from.sent, Needed: m.to.needed - m.from.needed,
+		StallMs: milliseconds(h.stall),
+		NAKs:    m.to.naks - m.from.naks, Timeouts: m.to.timeouts - m.from.timeouts, Sent: m.to.sent - m.from.sent, Needed: m.to.needed - m.from.needed,
 	}
 	if r.Seconds > 0 {
 		r.GoodputBps = float64(m.to.acked-m.from.acked) * 8 / r.Seconds

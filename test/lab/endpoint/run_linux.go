@@ -4,12 +4,12 @@ package endpoint
 
 import (
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/test/lab/raw"
 )
 
 const (
@@ -21,12 +21,10 @@ const (
 
 // Run is the NIC's loop. A requester ends by itself, a responder when told to.
 func (h *Host) Run(stop <-chan os.Signal) *Result {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	defer raw.Hardware()()
 	epoch := time.Now()
 	h.meter = newMeter(h.o)
-	busy := time.Duration(0)
+	busy, last := time.Duration(0), time.Duration(0)
 	for {
 		select {
 		case <-stop:
@@ -35,6 +33,10 @@ func (h *Host) Run(stop <-chan os.Signal) *Result {
 		}
 		wall := time.Now()
 		now := wall.Sub(epoch)
+		if last > h.o.Warmup {
+			h.stall = max(h.stall, now-last-patient)
+		}
+		last = now
 		n := h.receive(wall, now)
 		if why := h.post(now); why != "" {
 			return h.result(now, why)
@@ -103,26 +105,24 @@ func (h *Host) transmit(now time.Duration) (n int) {
 	return n
 }
 
-// wait sleeps until a queue pair wants to be polled. While there is traffic it naps and takes what came meanwhile in one batch: a wake-up for
-// each packet would cost more than the packet.
+// wait sleeps until a queue pair wants to be polled. While there is traffic it naps, and takes and sends what has piled up in one batch: a wake-up for
+// each packet would cost more than the packet. A pacer makes up for a nap.
 func (h *Host) wait(now time.Duration, traffic bool) {
+	if traffic {
+		ts := unix.NsecToTimespec(int64(h.o.Nap))
+		_ = unix.Nanosleep(&ts, nil)
+		return
+	}
 	pause := patient
 	for _, q := range h.qps {
 		if d := q.NextDeadline(); d != roce.Never {
 			pause = min(pause, d-now)
 		}
 	}
-	if traffic {
-		pause = min(pause, h.o.Nap)
-	}
 	if pause <= 0 {
 		return
 	}
 	ts := unix.NsecToTimespec(int64(pause))
-	if traffic {
-		_ = unix.Nanosleep(&ts, nil)
-		return
-	}
 	fds := [1]unix.PollFd{{Fd: int32(h.ring.FD()), Events: unix.POLLIN}}
 	_, _ = unix.Ppoll(fds[:], &ts, nil)
 }

@@ -83,14 +83,22 @@ func (o *Outcome) RepairOverhead() float64 {
 	return float64(in[wan.CREM].Octets) / float64(in[wan.RoCEData].Octets)
 }
 
+// stallLimit is how long the machine may keep a program of the lab waiting before the measurement counts as disturbed.
+const stallLimit = 20 * time.Millisecond
+
 // Disturbed says what the machine, and not the path, did to the frames; empty if nothing.
 func (o *Outcome) Disturbed() string {
+	endpoints := time.Duration(max(o.Requester.StallMs, o.Responder.StallMs) * float64(time.Millisecond))
+	stall := max(time.Duration(o.WAN.AToB.LateMax), time.Duration(o.WAN.BToA.LateMax), endpoints)
 	lost := o.WAN.AToB.RingDropped + o.WAN.BToA.RingDropped + o.WAN.AToB.SendDropped + o.WAN.BToA.SendDropped +
 		o.Requester.RingDropped + o.Requester.SendDropped + o.Responder.RingDropped + o.Responder.SendDropped
-	if lost == 0 {
-		return ""
+	switch {
+	case lost > 0:
+		return fmt.Sprintf("the machine was too busy and lost %d frames by itself", lost)
+	case stall > stallLimit:
+		return fmt.Sprintf("the machine was busy and kept the lab waiting for up to %d ms", stall.Milliseconds())
 	}
-	return fmt.Sprintf("the machine was too busy and lost %d frames by itself", lost)
+	return ""
 }
 
 const (

@@ -78,9 +78,9 @@ func newScreen(w io.Writer, l *link) *screen {
 // say prints; a terminal that is gone is no reason to end.
 func (s *screen) say(format string, args ...any) { _, _ = fmt.Fprintf(s.w, format, args...) }
 
-func (s *screen) start(c *scenario) {
-	s.say("%3.0fs  %-22s ", time.Since(s.began).Seconds(), c.name)
-}
+func (s *screen) elapsed() time.Duration { return time.Since(s.began) }
+
+func (s *screen) start(c *scenario) { s.say("%3.0fs  %-22s ", s.elapsed().Seconds(), c.name) }
 
 func (s *screen) done(r *row) {
 	s.say("%6.1f Mbit/s", r.GoodputBps/1e6)
@@ -118,7 +118,7 @@ func (s *screen) table(rows []row) {
 }
 
 func (s *screen) files(names ...string) {
-	s.say("\n%.0f seconds. Results:", time.Since(s.began).Seconds())
+	s.say("\n%.0f seconds. Results:", s.elapsed().Seconds())
 	for _, n := range names {
 		if n != "" {
 			s.say(" %s", n)
