@@ -69,7 +69,8 @@ type Flow struct {
 	newest      roce.PSN
 	reach       int      // most PSNs that the newest packet may have consumed
 	floor       roce.PSN // nothing before it will be repeated
-	mark        roce.PSN // the newest PSN at markAt
+	ackedTo     roce.PSN // everything before it is acknowledged, if anything is
+	mark        roce.PSN // ackedTo at markAt, or the newest PSN if no acknowledgement is seen
 	markAt      time.Duration
 	run         int // packets in a row that look like a restart
 	runNext     roce.PSN

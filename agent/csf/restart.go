@@ -44,6 +44,7 @@ func (f *Flow) jumped(psn roce.PSN) bool { return psn.Sub(f.newest)-f.reach > ma
 // gave way for lack of memory, lie outside every block too, and a go-back-N sender repeats them by the hundred.
 func (f *Flow) watchRestart(now time.Duration, pkt *roce.Packet, acts *[]Action) {
 	psn := pkt.PSN()
+	f.age(now)
 	if !psn.Before(f.floor) {
 		f.run = 0
 		return
@@ -62,14 +63,17 @@ func (f *Flow) watchRestart(now time.Duration, pkt *roce.Packet, acts *[]Action)
 	}
 }
 
-// age raises the floor with time, where no acknowledgement does it: to the newest PSN of one to two horizons ago, and as far as
-// comparisons of PSNs demand.
+// age raises the floor with time: to what was acknowledged a while ago, because a sender may be going back over PSNs while their
+// acknowledgements pass it on the way; where no acknowledgement is seen, to what was newest one to two horizons ago; and as far as comparisons
+// of PSNs demand.
 func (f *Flow) age(now time.Duration) {
-	if now-f.markAt >= repeatHorizon {
-		if !f.acked {
-			f.raiseFloor(f.mark)
-		}
-		f.mark, f.markAt = f.newest, now
+	horizon, to := repeatHorizon, f.newest
+	if f.acked {
+		horizon, to = f.keep(), f.ackedTo
+	}
+	if now-f.markAt >= horizon {
+		f.raiseFloor(f.mark)
+		f.mark, f.markAt = to, now
 	}
 	if f.newest.Sub(f.floor) > maxSpan {
 		f.raiseFloor(f.newest.Add(-maxSpan))

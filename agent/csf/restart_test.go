@@ -65,8 +65,11 @@ func TestSection4_2_RewindBeforeProtectionIsNoRestart(t *testing.T) {
 	w.burst(1300, 10, time.Microsecond)
 	w.burst(1050, 250, time.Microsecond)
 	w.expectRestart("rewind", false)
-	// What is acknowledged will not be repeated.
+	// What is acknowledged will not be repeated, except by a sender that was going back when the acknowledgement came.
 	w.f.HandleAck(w.now, 1309)
+	w.burst(1050, 64, time.Microsecond)
+	w.expectRestart("acknowledged meanwhile", false)
+	w.wait(w.f.keep())
 	w.burst(1050, 64, time.Microsecond)
 	w.expectRestart("acknowledged", true)
 }

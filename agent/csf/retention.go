@@ -112,12 +112,17 @@ func (f *Flow) HandleAck(now time.Duration, psn roce.PSN) {
 		f.drop(DropStaleRTT)
 		return
 	}
-	f.acked = true
+	if !f.acked {
+		f.acked, f.ackedTo = true, psn.Add(1)
+		f.mark, f.markAt = f.ackedTo, now
+	}
+	if psn.Add(1).After(f.ackedTo) {
+		f.ackedTo = psn.Add(1)
+	}
 	if f.sample.timing && psn.Sub(f.sample.psn) >= 0 {
 		f.sample.timing = false
 		f.sampleAck(now, now-f.sample.sentAt)
 	}
-	f.raiseFloor(psn.Add(1))
 	for f.retained.len() > 0 && !f.retained.at(0).last().After(psn) {
 		f.freeOldest(&f.stats.BlocksAcked)
 	}
