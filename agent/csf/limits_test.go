@@ -455,6 +455,25 @@ func TestSection10_PersistentImpairmentCloses(t *testing.T) {
 	}
 }
 
+// When SRTT grows the slots in the record are too many for it; what they hold must not be forgotten.
+func TestWindowKeepsWhatAGrowingSRTTNeeds(t *testing.T) {
+	var w window
+	now := start
+	for range 4 * maxSlots { // slots of 125 microseconds
+		w.at(now, 2*time.Millisecond).answers++
+		now += 130 * time.Microsecond
+	}
+	kept := w.sum(now, time.Second).answers
+	grown := now
+	for i := range 12 {
+		w.at(now, testRTT).source++
+		now += 1300 * time.Microsecond
+		if got := w.sum(now, testRTT).answers; now-grown < testRTT-5*time.Millisecond && got < kept {
+			t.Fatalf("step %d: %d of %d repairs are remembered", i, got, kept)
+		}
+	}
+}
+
 func TestWindowErrsOnTheSafeSide(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	var w window
