@@ -132,7 +132,7 @@ func parseMAC(t testing.TB, mac string) net.HardwareAddr {
 func (e End) setUp(t testing.TB) (index int) {
 	t.Helper()
 	e.NS.Do(func() {
-		// Duplicate address detection would delay the first packets by seconds, router solicitations disturb counts.
+		// Router solicitations would disturb counts.
 		for _, name := range []string{"accept_dad", "accept_ra", "router_solicitations"} {
 			e.NS.Sysctl("net/ipv6/conf/"+e.Name+"/"+name, "0")
 		}
@@ -143,6 +143,7 @@ func (e End) setUp(t testing.TB) (index int) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			addr.Flags = unix.IFA_F_NODAD // at once usable, without looking for duplicates
 			if err := netlink.AddrAdd(link, addr); err != nil {
 				t.Fatalf("give %s the address %s: %v", e.Name, a, err)
 			}
