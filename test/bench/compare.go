@@ -16,7 +16,7 @@ const (
 	// countSkew is what two counters that are read one after the other may differ by.
 	countSkew = 0.03
 	// saturated is how many packets in a hundred must have found the queue full for the gateway, and not the generator, to be the limit.
-	saturated = 0.1
+	saturated = 5
 )
 
 // protection is one way in which the gateway protects.
@@ -42,7 +42,7 @@ func protections() []protection {
 
 // compare runs a protection and plain forwarding in turns.
 func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data, rounds int) (Result, error) {
-	var ratios, kpps, plain, gbps, agentNS, repairs []float64
+	var ratios, kpps, plain, gbps, agentNS, batches, repairs []float64
 	frame := float64(len(newNumbered(x.way(g).headers, streamQPN, data).model))
 	lost := map[string]uint64{}
 	var unsaturated int
@@ -68,6 +68,7 @@ func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data,
 		plain, kpps = append(plain, p.kpps()), append(kpps, q.kpps())
 		gbps = append(gbps, q.kpps()*frame*8/1e6)
 		agentNS = append(agentNS, float64(q.agentTime.Nanoseconds())/float64(q.packets))
+		batches = append(batches, q.batchesPerSecond())
 		repairs = append(repairs, q.repairsPerBlock(x))
 		if why != "" {
 			reasons = append(reasons, why)
@@ -77,7 +78,7 @@ func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data,
 	}
 	r := Result{Name: x.name, Unit: "kpps", Value: median(kpps), RatioTo: "plain kernel forwarding", Params: map[string]any{
 		"octets": frame, "k": sourceK, "m": x.m, "gbps": median(gbps), "plain_kpps": median(plain), "agent_ns_per_packet": median(agentNS),
-		"repairs_per_block": median(repairs), "rounds": rounds, "valid_rounds": len(ratios), "goal": x.goal[data],
+		"agent_batches_per_s": median(batches), "repairs_per_block": median(repairs), "rounds": rounds, "valid_rounds": len(ratios), "goal": x.goal[data],
 	}}
 	for name, n := range lost {
 		r.Params[name] = n
@@ -110,10 +111,21 @@ func (p *passage) lost() map[string]uint64 {
 	lost["ring_missed"] = counters["ring_missed"] - p.before.status.Counters["ring_missed"]
 	for name, n := range counters {
 		if reason, ok := strings.CutPrefix(name, "kernel_open_"); ok {
-			lost["open_"+reason] = n - p.before.status.Counters[name]
+			if n -= p.before.status.Counters[name]; n > 0 {
+				lost["open_"+reason] = n
+			}
 		}
 	}
 	return lost
+}
+
+// batchesPerSecond is how often the agent's worker went round: its wake-ups at most.
+func (p *passage) batchesPerSecond() float64 {
+	var n uint64
+	for i, w := range p.after.status.Workers {
+		n += w.Batches - p.before.status.Workers[i].Batches
+	}
+	return float64(n) / p.seconds
 }
 
 // repairsPerBlock is the number of repair symbols for every 32 packets.

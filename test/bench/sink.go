@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"crem.dev/crem/test/lab/topology"
 )
@@ -36,7 +37,7 @@ func openSink(ns *topology.Namespace, device string, length int) (*sink, error) 
 		if s.program, err = ebpf.NewProgram(sinkProgram(s.counts, length)); err != nil {
 			return err
 		}
-		s.link, err = link.AttachTCX(link.TCXOptions{Interface: index, Program: s.program, Attach: ebpf.AttachTCXIngress})
+		s.link, err = link.AttachXDP(link.XDPOptions{Interface: index, Program: s.program, Flags: link.XDPDriverMode})
 		return err
 	})
 	if err != nil {
@@ -46,16 +47,16 @@ func openSink(ns *topology.Namespace, device string, length int) (*sink, error) 
 	return s, nil
 }
 
-// sinkProgram is a TCX program: short frames pass, all others are counted and dropped.
+// sinkProgram is an XDP program: short frames pass, all others are counted and dropped.
 func sinkProgram(counts *ebpf.Map, length int) *ebpf.ProgramSpec {
-	const next, shot = -1, 2
+	const drop, pass = 1, 2
 	return &ebpf.ProgramSpec{
-		Name: "bench_sink", Type: ebpf.SchedCLS, License: "Apache-2.0",
+		Name: "bench_sink", Type: ebpf.XDP, License: "Apache-2.0", Flags: unix.BPF_F_XDP_HAS_FRAGS,
 		Instructions: asm.Instructions{
-			asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // skb->len, Ethernet header included
-			asm.JLT.Imm(asm.R2, shortest, "pass"),
+			asm.FnXdpGetBuffLen.Call(), // octets of the whole frame
+			asm.JLT.Imm(asm.R0, shortest, "pass"),
 			asm.Mov.Imm(asm.R3, 0),
-			asm.JEq.Imm(asm.R2, int32(length), "count"),
+			asm.JEq.Imm(asm.R0, int32(length), "count"),
 			asm.Mov.Imm(asm.R3, 1),
 			asm.StoreMem(asm.RFP, -4, asm.R3, asm.Word).WithSymbol("count"),
 			asm.Mov.Reg(asm.R2, asm.RFP),
@@ -65,9 +66,9 @@ func sinkProgram(counts *ebpf.Map, length int) *ebpf.ProgramSpec {
 			asm.JEq.Imm(asm.R0, 0, "drop"),
 			asm.Mov.Imm(asm.R1, 1),
 			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
-			asm.Mov.Imm(asm.R0, shot).WithSymbol("drop"),
+			asm.Mov.Imm(asm.R0, drop).WithSymbol("drop"),
 			asm.Return(),
-			asm.Mov.Imm(asm.R0, next).WithSymbol("pass"),
+			asm.Mov.Imm(asm.R0, pass).WithSymbol("pass"),
 			asm.Return(),
 		},
 	}
