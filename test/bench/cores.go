@@ -84,9 +84,9 @@ func claim(tid, cpu int) error {
 
 // ownThread gives the input side of an interface a kernel thread of its own on a processor: everything that the kernel does with a frame that
 // arrives there, forwarding and sending included, is done by that thread. Otherwise a virtual interface works in the sender's time.
-func ownThread(ns *topology.Namespace, device string, cpu int) error {
-	return ns.Do(func() error {
-		before, err := pollers(device)
+func ownThread(ns *topology.Namespace, device string, cpu int) (threads []int, err error) {
+	return threads, ns.Do(func() error {
+		before, err := kernelThreads("napi/" + device + "-")
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func ownThread(ns *topology.Namespace, device string, cpu int) error {
 		if err := os.WriteFile("/sys/class/net/"+device+"/threaded", []byte("1"), 0); err != nil {
 			return fmt.Errorf("threaded input of %s: %w", device, err)
 		}
-		after, err := pollers(device)
+		after, err := kernelThreads("napi/" + device + "-")
 		if err != nil {
 			return err
 		}
@@ -108,13 +108,14 @@ func ownThread(ns *topology.Namespace, device string, cpu int) error {
 			if err := claim(tid, cpu); err != nil {
 				return err
 			}
+			threads = append(threads, tid)
 		}
 		return nil
 	})
 }
 
-// pollers are the kernel threads that serve an interface of this name, in any namespace.
-func pollers(device string) (map[int]bool, error) {
+// kernelThreads are the threads whose name begins so. Those that serve an interface are named for it, whatever namespace it is in.
+func kernelThreads(prefix string) (map[int]bool, error) {
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func pollers(device string) (map[int]bool, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		if strings.HasPrefix(string(text), "napi/"+device+"-") {
+		if strings.HasPrefix(string(text), prefix) {
 			tid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 			if err != nil {
 				return nil, err
@@ -166,29 +167,35 @@ func deviceIndex(name string) (int, error) {
 	return i.Index, nil
 }
 
-// cpuTime is the processor time of a process so far, as /proc/PID/stat has it.
-func cpuTime(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// cpuTime is the processor time that a process has used so far, all its threads together.
+func cpuTime(pid int) (total time.Duration, err error) {
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {
 		return 0, err
 	}
-	return statTime(string(text))
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // the thread has ended
+		}
+		if err != nil {
+			return 0, err
+		}
+		used, err := schedTime(string(text))
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		total += used
+	}
+	if total == 0 {
+		return 0, fmt.Errorf("process %d has used no time, or the kernel does not say", pid)
+	}
+	return total, nil
 }
 
-// statTime reads user and system time: the 14th and 15th field, counted behind the name, which may hold anything.
-func statTime(stat string) (time.Duration, error) {
-	const tick = time.Second / 100 // USER_HZ, the same on all architectures that Go runs on
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) < 13 {
-		return 0, errors.New("/proc/PID/stat is too short")
-	}
-	user, err := strconv.ParseInt(f[11], 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.ParseInt(f[12], 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	return time.Duration(user+system) * tick, nil
+// schedTime reads the first number of a schedstat file: nanoseconds on a processor.
+func schedTime(text string) (time.Duration, error) {
+	first, _, _ := strings.Cut(strings.TrimSpace(text), " ")
+	n, err := strconv.ParseInt(first, 10, 64)
+	return time.Duration(n), err
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +47,7 @@ type gateway struct {
 	leaving     way // CSF
 	arriving    way // CRF
 	core        int
+	threads     []int         // the kernel's on this core
 	length      time.Duration // of one window
 }
 
@@ -75,10 +78,18 @@ func (g *gateway) prepare() error {
 		return err
 	}
 	for _, device := range []string{topology.Access, topology.Uplink} {
-		if err := ownThread(g.lab.GwA, device, g.core); err != nil {
+		threads, err := ownThread(g.lab.GwA, device, g.core)
+		if err != nil {
 			return err
 		}
+		g.threads = append(g.threads, threads...)
 	}
+	// What the kernel puts off under load is the gateway's work too, the sink's included.
+	late, err := kernelThreads(fmt.Sprintf("ksoftirqd/%d\n", g.core))
+	if err != nil {
+		return err
+	}
+	g.threads = slices.AppendSeq(g.threads, maps.Keys(late))
 	var host, access frames.MAC
 	for _, m := range []struct {
 		to     *frames.MAC
@@ -141,14 +152,32 @@ func (g *gateway) close() {
 
 // passage is what came through in one window.
 type passage struct {
-	seconds          float64
-	packets, repairs uint64
-	refused          uint64 // packets that found the gateway's input queue full: it, and not the generator, was the limit
-	agentTime        time.Duration
-	before, after    *agentView // nil: no agent
+	seconds       float64
+	packets       uint64
+	refused       uint64        // packets that found the gateway's input queue full: it, and not the generator, was the limit
+	coreTime      time.Duration // of the gateway: the kernel's threads and the agent
+	agentTime     time.Duration // of this, the agent's
+	before, after *agentView    // nil: no agent
 }
 
+// kpps is the rate that came through.
 func (p *passage) kpps() float64 { return float64(p.packets) / p.seconds / 1000 }
+
+// corePerPacket is the time of the gateway's core that a packet took, in nanoseconds: without what other programs took from it, and without
+// its pauses.
+func (p *passage) corePerPacket() float64 { return float64(p.coreTime) / float64(p.packets) }
+
+// kernelTime is the processor time of the kernel's threads so far.
+func (g *gateway) kernelTime() (total time.Duration, err error) {
+	for _, tid := range g.threads {
+		used, err := cpuTime(tid)
+		if err != nil {
+			return 0, err
+		}
+		total += used
+	}
+	return total, nil
+}
 
 // watch looks at the sink, the generator and the agent before and after a window.
 func (g *gateway) watch(ctx context.Context, gen *generator, s *sink, a *agent) (p passage, err error) {
@@ -157,17 +186,10 @@ func (g *gateway) watch(ctx context.Context, gen *generator, s *sink, a *agent) 
 		return p, ctx.Err()
 	case <-time.After(warm):
 	}
-	var cpu [2]time.Duration
-	if a != nil {
-		if p.before, err = a.view(ctx); err != nil {
-			return p, err
-		}
-		if cpu[0], err = cpuTime(a.process.Pid()); err != nil {
-			return p, err
-		}
+	if p.before, err = a.view(ctx); err != nil {
+		return p, err
 	}
-	start, refused := time.Now(), gen.refused.Load()
-	packets, repairs, err := s.count()
+	first, err := g.look(gen, s, a)
 	if err != nil {
 		return p, err
 	}
@@ -179,22 +201,39 @@ func (g *gateway) watch(ctx context.Context, gen *generator, s *sink, a *agent) 
 		return p, fmt.Errorf("the generator has ended: %w", err)
 	case <-time.After(g.length):
 	}
-	if p.packets, p.repairs, err = s.count(); err != nil {
+	last, err := g.look(gen, s, a)
+	if err != nil {
 		return p, err
 	}
-	p.seconds, p.packets, p.repairs, p.refused = time.Since(start).Seconds(), p.packets-packets, p.repairs-repairs, gen.refused.Load()-refused
+	p.seconds, p.packets, p.refused = last.at.Sub(first.at).Seconds(), last.packets-first.packets, last.refused-first.refused
+	p.agentTime = last.agent - first.agent
+	p.coreTime = last.kernel - first.kernel + p.agentTime
 	if p.packets == 0 {
 		return p, errors.New("no packet has come through the gateway")
 	}
-	if a == nil {
-		return p, nil
-	}
-	if cpu[1], err = cpuTime(a.process.Pid()); err != nil {
-		return p, err
-	}
-	p.agentTime = cpu[1] - cpu[0]
 	p.after, err = a.view(ctx)
 	return p, err
+}
+
+// look is what a window begins and ends with.
+type look struct {
+	at               time.Time
+	packets, refused uint64
+	kernel, agent    time.Duration
+}
+
+func (g *gateway) look(gen *generator, s *sink, a *agent) (l look, err error) {
+	if a != nil {
+		if l.agent, err = cpuTime(a.process.Pid()); err != nil {
+			return l, err
+		}
+	}
+	if l.kernel, err = g.kernelTime(); err != nil {
+		return l, err
+	}
+	l.at, l.refused = time.Now(), gen.refused.Load()
+	l.packets, _, err = s.count()
+	return l, err
 }
 
 // plain is one window without an agent.
@@ -333,7 +372,11 @@ func (a *agent) stop() error {
 	return err
 }
 
+// view asks the agent; nil without one.
 func (a *agent) view(ctx context.Context) (*agentView, error) {
+	if a == nil {
+		return nil, nil
+	}
 	var v agentView
 	var err error
 	if v.status, err = a.client.Status(ctx); err != nil {
