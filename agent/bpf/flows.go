@@ -128,7 +128,7 @@ func (o *Objects) UpdateFlow(index, mtu int, mode packet.Mode) error {
 // Word implements packet.Holder.
 func (o *Objects) Word(index int) *atomic.Uint64 { return &o.flows[index].word }
 
-// Missed is the number of the flow's packets that passed without a copy.
+// Missed implements packet.Holder.
 func (o *Objects) Missed(index int) uint64 { return o.flows[index].missed.Load() }
 
 // SetSure implements packet.Holder.

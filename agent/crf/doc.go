@@ -16,6 +16,7 @@
 //	segment.go         what is known about 64 positions
 //	window.go          recent sources: what is kept, and how long
 //	gap.go             missing positions of which no REPAIR came             6.3
+//	unseen.go          packets that passed without a copy
 //	response.go        when a gap of the response space counts               4.4 rule 2
 //	late.go            which copies may be used for decoding                 6.2, CRF 1
 //	block.go           blocks known by their REPAIRs                         6 rules 1, 8

@@ -61,6 +61,7 @@ type Flow struct {
 	told     []told
 	burst    bool // a burst of duplicates is in progress (CRF 1 d)
 	behind   run  // packets far behind the newest: a restart of the PSNs?
+	unseen   bool // packets may have passed without a copy before the next one
 
 	// Blocks.
 	blocks   []*block // open, by position

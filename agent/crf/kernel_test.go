@@ -10,6 +10,7 @@ type kernel struct {
 	expected            roce.PSN
 	held                uint64
 	failOpen            bool // ring full or stale heartbeat: everything passes
+	missed              bool // something has passed without a copy since the last copy
 	response            bool
 	immediate           bool
 	from, to            roce.PSN // PSNs that responses will use
@@ -20,13 +21,14 @@ func (k *kernel) judge(p *roce.Packet, mtu int) (gaveUp, copied bool) {
 	n := roce.Advance(p, mtu)
 	ahead := p.PSN().Sub(k.expected)
 	switch {
-	case k.immediate:
-		return false, true
 	case k.failOpen:
-		if k.learn || ahead >= 0 {
+		k.missed = true
+		if !k.immediate && (k.learn || ahead >= 0) {
 			k.expected, k.hold, k.learn = p.PSN().Add(n), false, false
 		}
 		return false, false
+	case k.immediate:
+		return false, true
 	case !k.learn && ahead < 0:
 		return false, true
 	case !k.learn && (k.hold || ahead > 0 && (!k.response || k.inside || !p.Opcode().Starts() || k.sure(ahead))):

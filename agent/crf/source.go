@@ -35,6 +35,8 @@ func (r *run) extend(psn roce.PSN) int {
 // HandleSource takes a source packet of the flow. gaveUp says that the kernel left it to us (held): it reaches the receiver only
 // as an Inject of this machine, which happens exactly once. The packet is valid only during the call.
 func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, gaveUp bool, acts *[]Action) {
+	unseen := f.unseen
+	f.unseen = false
 	f.stats.Sources++
 	f.stats.SourceOctets += uint64(len(pkt.P()))
 	if gaveUp {
@@ -71,6 +73,9 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, gaveUp bool, ac
 		f.drop(BadICRC)
 		f.passOn(pkt, gaveUp, acts)
 		return
+	}
+	if unseen && p > f.newest {
+		f.passUnseen(p)
 	}
 	f.take(now, p, end, pkt, gaveUp, acts)
 }

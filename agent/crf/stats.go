@@ -114,6 +114,7 @@ type Stats struct {
 	Late         [lateCauses]uint64
 	Duplicates   uint64 // of a PSN that had come, or been restored, before
 	Lost         uint64 // positions counted as expected and not received (Section 8.1)
+	Unseen       uint64 // positions that may have passed without a copy: counted as nothing
 
 	// Delivery.
 	Held       uint64 // packets that came held

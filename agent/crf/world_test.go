@@ -239,6 +239,10 @@ func (w *world) arrive(frame []byte) {
 		w.out = append(w.out, delivered{p.PSN(), append([]byte(nil), frame...), true, w.now})
 	}
 	if copied {
+		if w.k.missed {
+			w.k.missed = false
+			w.f.Unseen()
+		}
 		w.give(frame, gaveUp)
 	}
 }

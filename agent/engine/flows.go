@@ -90,6 +90,8 @@ type recvFlow struct {
 	digest  bool // negotiated
 	ifindex int  // the uplink by which it arrives
 	last    time.Duration
+	missed  uint64        // packets that passed without a copy, as the kernel counts them
+	unseen  time.Duration // frames of the ring up to this time, and the next one, may come after such packets; 0: none
 	sure    sureRanges
 	holding bool // in the worker's list of flows to hand back
 	busy    bool // in the worker's list of flows that changed in this batch
@@ -98,6 +100,21 @@ type recvFlow struct {
 func (f *recvFlow) poll(now time.Duration) {
 	f.machine.Poll(now, &f.w.crfActs)
 	f.w.finishRecv(f)
+}
+
+// mayHaveMissed reports whether packets of the flow may have passed without a copy before this frame. The count is read when they have long
+// passed, and the ring has older frames too: all up to that time are doubtful, and the first one after it.
+func (f *recvFlow) mayHaveMissed(missed uint64, now, at time.Duration) bool {
+	if missed != f.missed {
+		f.missed, f.unseen = missed, now
+	}
+	if f.unseen == 0 {
+		return false
+	}
+	if at > f.unseen {
+		f.unseen = 0
+	}
+	return true
 }
 
 func (f *recvFlow) nextDeadline() time.Duration { return f.machine.NextDeadline() }

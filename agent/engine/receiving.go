@@ -47,6 +47,9 @@ func (w *worker) arrived(f *packet.Frame) {
 		return
 	}
 	r.last, r.ifindex = w.now, f.Ifindex
+	if missed := w.e.holder.Missed(r.index); (missed != r.missed || r.unseen != 0) && r.mayHaveMissed(missed, packet.Now(), f.Time) {
+		r.machine.Unseen()
+	}
 	r.machine.HandleSource(w.now, &pkt, held, &w.crfActs)
 	w.carryOut(r)
 	if !r.busy {

@@ -178,6 +178,8 @@ type Holder interface {
 	UpdateFlow(index, mtu int, mode Mode) error
 	// Word is the flow's word; see type Word. It points into memory shared with the program, valid until UnregisterFlow.
 	Word(index int) *atomic.Uint64
+	// Missed is the number of the flow's packets that passed without a copy: they look like losses and are none.
+	Missed(index int) uint64
 	// SetSure tells for a response flow that the PSNs from..to-1 will be used by responses (a READ or ATOMIC request
 	// was seen), so that a gap there is a loss. from == to: none.
 	SetSure(index int, from, to uint32)

@@ -60,6 +60,7 @@ type flow struct {
 	mtu    int
 	mode   packet.Mode
 	word   atomic.Uint64
+	missed atomic.Uint64
 	from   uint32 // PSNs from..to-1 will be used by responses
 	to     uint32
 	inside bool
@@ -154,6 +155,9 @@ func (p *Program) flow(index int) *flow {
 // Word implements packet.Holder.
 func (p *Program) Word(index int) *atomic.Uint64 { return &p.flow(index).word }
 
+// Missed implements packet.Holder.
+func (p *Program) Missed(index int) uint64 { return p.flow(index).missed.Load() }
+
 // SetSure implements packet.Holder.
 func (p *Program) SetSure(index int, from, to uint32) {
 	p.mu.Lock()
@@ -247,6 +251,7 @@ func (p *Program) roce(frame []byte, pkt *roce.Packet, reason roce.Reason, m Met
 // missed passes a packet without a copy.
 func (p *Program) missed(f *flow, psn roce.PSN, n int, why bpf.Reason) Verdict {
 	p.rings[f.worker].missed++
+	f.missed.Add(1)
 	w := packet.Word(f.word.Load())
 	if f.mode == packet.InOrder && (w.Learn() || psn.Sub(roce.PSN(w.Expected())) >= 0) {
 		f.word.Store(uint64(w.InOrderAt(uint32(psn.Add(n)))))
