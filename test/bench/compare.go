@@ -42,7 +42,7 @@ func protections() []protection {
 
 // compare runs a protection and plain forwarding in turns.
 func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data, rounds int) (Result, error) {
-	var ratios, core, kpps, plain, gbps, coreNS, plainNS, agentNS, batches, repairs []float64
+	var rates, core, kpps, plain, gbps, coreNS, plainNS, agentNS, batches, repairs []float64
 	frame := float64(len(newNumbered(x.way(g).headers, streamQPN, data).model))
 	lost := map[string]uint64{}
 	var unsaturated int
@@ -63,7 +63,7 @@ func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data,
 		for name, n := range q.lost() {
 			lost[name] += n
 		}
-		fmt.Fprintf(log, "%s m=%d %d octets, round %d: plain %.0f kpps (%.1f %% refused), protected %.0f kpps (%.1f %% refused), ratio %.3f, of core time %.3f%s\n",
+		fmt.Fprintf(log, "%s m=%d %d octets, round %d: plain %.0f kpps (%.1f %% refused), protected %.0f kpps (%.1f %% refused), ratio of rates %.3f, of core time %.3f%s\n",
 			x.name, x.m, data, i+1, p.kpps(), p.refusedPercent(), q.kpps(), q.refusedPercent(), q.kpps()/p.kpps(), p.corePerPacket()/q.corePerPacket(), suffix(why))
 		plain, kpps = append(plain, p.kpps()), append(kpps, q.kpps())
 		gbps = append(gbps, q.kpps()*frame*8/1e6)
@@ -75,11 +75,11 @@ func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data,
 			reasons = append(reasons, why)
 			continue
 		}
-		ratios, core = append(ratios, q.kpps()/p.kpps()), append(core, p.corePerPacket()/q.corePerPacket())
+		rates, core = append(rates, q.kpps()/p.kpps()), append(core, p.corePerPacket()/q.corePerPacket())
 	}
 	r := Result{Name: x.name, Unit: "kpps", Value: median(kpps), RatioTo: "plain kernel forwarding", Params: map[string]any{
 		"octets": frame, "k": sourceK, "m": x.m, "gbps": median(gbps), "plain_kpps": median(plain), "core_ns_per_packet": median(coreNS), "plain_core_ns_per_packet": median(plainNS), "agent_ns_per_packet": median(agentNS),
-		"agent_batches_per_s": median(batches), "repairs_per_block": median(repairs), "rounds": rounds, "valid_rounds": len(ratios), "goal": x.goal[data],
+		"agent_batches_per_s": median(batches), "repairs_per_block": median(repairs), "rounds": rounds, "valid_rounds": len(core), "goal": x.goal[data],
 	}}
 	for name, n := range lost {
 		r.Params[name] = n
@@ -87,9 +87,9 @@ func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data,
 	if 2*unsaturated > rounds {
 		r.Params["plain_limited_by"] = "generator"
 	}
-	if 2*len(ratios) > rounds {
-		r.Ratio = median(ratios)
-		r.Params["core_time_ratio"] = median(core)
+	if 2*len(core) > rounds {
+		r.Ratio = median(core)
+		r.Params["rate_ratio"] = median(rates)
 	} else {
 		r.Params["why"] = strings.Join(reasons, "; ")
 	}

@@ -108,6 +108,7 @@ func (s *sender) answer(now time.Duration, from netip.AddrPort, msg []byte) {
 		}
 	case wire.TypeLossReport:
 		if x, err := wire.ParseLossReport(msg); err == nil {
+			x.RepairsReceived = uint32(withUnderWay(uint64(x.RepairsReceived)))
 			s.flow.HandleLossReport(now, from, &x, &s.acts)
 		}
 	case wire.TypeRepairRequest:
