@@ -46,6 +46,7 @@ func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data,
 	frame := float64(len(newNumbered(x.way(g).headers, streamQPN, data).model))
 	lost := map[string]uint64{}
 	var unsaturated int
+	var memory int64 // most octets of packets and symbols
 	var reasons []string
 	for i := range rounds {
 		p, err := g.plain(ctx, x.way(g), data)
@@ -60,6 +61,7 @@ func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data,
 			unsaturated++
 		}
 		why := q.doubt(x)
+		memory = max(memory, q.after.status.Memory.InUse)
 		for name, n := range q.lost() {
 			lost[name] += n
 		}
@@ -79,7 +81,7 @@ func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data,
 	}
 	r := Result{Name: x.name, Unit: "kpps", Value: median(kpps), RatioTo: "plain kernel forwarding", Params: map[string]any{
 		"octets": frame, "k": sourceK, "m": x.m, "gbps": median(gbps), "plain_kpps": median(plain), "core_ns_per_packet": median(coreNS), "plain_core_ns_per_packet": median(plainNS), "agent_ns_per_packet": median(agentNS),
-		"agent_batches_per_s": median(batches), "repairs_per_block": median(repairs), "rounds": rounds, "valid_rounds": len(core), "goal": x.goal[data],
+		"agent_batches_per_s": median(batches), "agent_memory": memory, "repairs_per_block": median(repairs), "rounds": rounds, "valid_rounds": len(core), "goal": x.goal[data],
 	}}
 	for name, n := range lost {
 		r.Params[name] = n
