@@ -55,7 +55,7 @@ func TestSection5_2_RetransmissionAndClose(t *testing.T) {
 	w.until(begin + 20*time.Second)
 	updates := w.all(wire.TypeParamUpdate)
 	want := time.Duration(0)
-	for i, u := range updates[:paramAttempts] {
+	for i, u := range updates[:8] {
 		if u.at-begin != want {
 			t.Errorf("attempt %d after %v, want %v", i, u.at-begin, want)
 		}
@@ -71,7 +71,7 @@ func TestSection5_2_RetransmissionAndClose(t *testing.T) {
 	if c.close.Reason != wire.CloseNoAnswer || c.at-begin != want {
 		t.Errorf("%+v after %v", c.close, c.at-begin)
 	}
-	if n := len(slices.DeleteFunc(updates, func(m message) bool { return m.at > c.at })); n != paramAttempts {
+	if n := len(slices.DeleteFunc(updates, func(m message) bool { return m.at > c.at })); n != 8 {
 		t.Errorf("%d attempts", n)
 	}
 }

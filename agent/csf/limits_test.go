@@ -109,8 +109,8 @@ func TestSection10_FloorOfFourSymbols(t *testing.T) {
 	if n := len(w.all(wire.TypeRepair)); n != 4 {
 		t.Fatalf("%d symbols in one SRTT", n)
 	}
-	w.wait(testRTT)
-	w.request(2, &r, 6, 0, 1, 2, 3, 4, 5) // a request that was swallowed isn't "too soon"
+	w.wait(testRTT*6/10)
+	w.request(2, &r, 6, 0, 1, 2, 3, 4, 5) // the one that was swallowed doesn't make this one come too soon
 	w.wait(testRTT / 2)
 	if n := len(w.all(wire.TypeRepair)); n != 8 {
 		t.Fatalf("%d symbols", n)
@@ -394,7 +394,7 @@ func TestSection10_BreakerOpensAndRecovers(t *testing.T) {
 		second(100, 95, 0)
 	}
 	// Good windows began one second before `opened`.
-	if got := w.now - opened + time.Second; got < breakerRecover || got > breakerRecover+time.Second {
+	if got := w.now - opened + time.Second; got < 10*time.Second || got > 10*time.Second+time.Second {
 		t.Errorf("back after %v", got)
 	}
 	second(100, 100, 51) // CE over 50 %
@@ -437,7 +437,7 @@ func TestSection10_PersistentImpairmentCloses(t *testing.T) {
 		w.report(100, 50, func(m *wire.LossReport) { m.Interval = 1e6 })
 	}
 	c := w.lastOf(wire.TypeClose)
-	if c.close.Reason != wire.CloseImpaired || c.at-begin <= breakerGiveUp || c.at-begin > breakerGiveUp+2*time.Second {
+	if c.close.Reason != wire.CloseImpaired || c.at-begin <= 60*time.Second || c.at-begin > 60*time.Second+2*time.Second {
 		t.Fatalf("%v after %v", c, c.at-begin)
 	}
 	if w.f.State() != Idle || w.f.Explain().Why != WhyImpaired {

@@ -37,6 +37,19 @@ func TestSection5_4_OrdinarySymbols(t *testing.T) {
 	}
 }
 
+// A CRF that doesn't echo the extension bit gets no digest.
+func TestSection6_4_DigestIsNegotiated(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	w.write(1)
+	w.wait(testRTT)
+	w.answerHello(gateway, func(m *wire.HelloAck) { m.Extensions = 0 })
+	w.acceptNow(w.lastOf(wire.TypeParamUpdate).param.ConfigID)
+	w.burst(2, 32, 10*time.Microsecond)
+	if r := w.lastOf(wire.TypeRepair); r.HasDigest || w.f.Stats().Digest {
+		t.Fatalf("%v", r)
+	}
+}
+
 // The digest is computed while packets come; one that comes out of order must not spoil it.
 func TestSection6_4_DigestOfAReorderedBlock(t *testing.T) {
 	w := protected(t, fixed(1), 1)
