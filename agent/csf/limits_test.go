@@ -109,7 +109,7 @@ func TestSection10_FloorOfFourSymbols(t *testing.T) {
 	if n := len(w.all(wire.TypeRepair)); n != 4 {
 		t.Fatalf("%d symbols in one SRTT", n)
 	}
-	w.wait(testRTT*6/10)
+	w.wait(testRTT * 6 / 10)
 	w.request(2, &r, 6, 0, 1, 2, 3, 4, 5) // the one that was swallowed doesn't make this one come too soon
 	w.wait(testRTT / 2)
 	if n := len(w.all(wire.TypeRepair)); n != 8 {
