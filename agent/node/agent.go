@@ -40,17 +40,27 @@ type Agent struct {
 	path  DataPath
 	log   logr.Logger
 
+	noticed chan struct{}     // something that Status shows has changed
+	items   map[string]string // uplinks and domains as they were logged last, with their problems; of the goroutine that logs
+
 	mu         sync.Mutex // guards what follows
 	generation int64      // of the last good configuration
 	digest     [sha256.Size]byte
 	problems   []render.Problem
-	results    []engine.ItemResult
 	stale      string // why the files are not in force; empty when they are
 }
 
 // New makes an agent. Nothing is read before Start.
 func New(files Files, path DataPath, log logr.Logger) *Agent {
-	return &Agent{files: files, path: path, log: log}
+	return &Agent{files: files, path: path, log: log, noticed: make(chan struct{}, 1), items: map[string]string{}}
+}
+
+// Notice tells that something that the data path's Status shows has changed. It may be called at any time and never blocks.
+func (a *Agent) Notice() {
+	select {
+	case a.noticed <- struct{}{}:
+	default: // one is waiting already
+	}
 }
 
 // Run reads and applies the files, runs the data path, and applies the files again whenever they change or reload receives, until
@@ -73,6 +83,16 @@ func (a *Agent) Run(ctx context.Context, reload <-chan struct{}) error {
 	running.Go(func() {
 		if err := a.files.watch(ctx, notify); err != nil {
 			a.log.Error(err, "Configuration files are not watched, send SIGHUP after a change")
+		}
+	})
+	running.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-a.noticed:
+				a.logTransitions()
+			}
 		}
 	})
 	running.Go(func() {
@@ -115,15 +135,15 @@ func (a *Agent) reload(forced bool) error {
 	if err != nil {
 		return a.refuse(&InputError{err})
 	}
-	results, err := a.path.Apply(loaded.Config)
-	if err != nil {
+	if _, err := a.path.Apply(loaded.Config); err != nil {
 		return a.refuse(fmt.Errorf("apply the configuration: %w", err))
 	}
 	a.mu.Lock()
 	a.generation, a.digest, a.stale = generation, digest, ""
-	a.problems, a.results = loaded.Problems, results
+	a.problems = loaded.Problems
 	a.mu.Unlock()
-	a.report(loaded, results)
+	a.report(loaded)
+	a.Notice()
 	return nil
 }
 
@@ -146,16 +166,43 @@ func (a *Agent) refuse(err error) error {
 	return err
 }
 
-// report logs what came of a configuration: one line, and one for each item that is not in force.
-func (a *Agent) report(loaded *Loaded, results []engine.ItemResult) {
+// report logs what came of a configuration: one line, and one for each object that is not wholly in force. What became of uplinks
+// and ports is said by logTransitions.
+func (a *Agent) report(loaded *Loaded) {
 	a.log.Info("Configuration applied", "generation", loaded.Config.Generation, "domains", len(loaded.Config.Domains), "profiles", len(loaded.Spec.Profiles))
 	for _, p := range loaded.Problems {
 		a.log.Info("Item not in force", "object", p.Object.String(), "reason", p.Reason, "problem", p.Message)
 	}
-	for _, r := range results {
-		if r.Problem != "" {
-			a.log.Info("Item not in force", "domain", r.Domain, "uplink", r.Uplink, "problem", r.Problem)
+}
+
+// logTransitions logs what became of uplinks and domains since the last time: one line when it changes, none otherwise.
+func (a *Agent) logTransitions() {
+	status, _ := a.path.Status(false)
+	now := map[string]string{}
+	for _, d := range status.Domains {
+		now["domain "+d.Name] = d.Problem
+		a.logItem("Domain in force", "Domain not in force", "domain", d.Name, d.Problem)
+	}
+	for _, u := range status.Uplinks {
+		now["uplink "+u.Name] = u.Problem
+		a.logItem("Uplink attached", "Uplink not attached", "uplink", u.Name, u.Problem)
+	}
+	for item := range a.items {
+		if _, there := now[item]; !there {
+			a.log.Info("No longer in force", "item", item)
 		}
+	}
+	a.items = now
+}
+
+func (a *Agent) logItem(good, bad, kind, name, problem string) {
+	if was, known := a.items[kind+" "+name]; known && was == problem {
+		return
+	}
+	if problem == "" {
+		a.log.Info(good, kind, name)
+	} else {
+		a.log.Info(bad, kind, name, "problem", problem)
 	}
 }
 

@@ -25,7 +25,7 @@ type path struct {
 	mu      sync.Mutex
 	applied []*engine.Config
 	fail    error
-	results []engine.ItemResult
+	status  agentapi.Status
 }
 
 func (p *path) Apply(cfg *engine.Config) ([]engine.ItemResult, error) {
@@ -35,13 +35,16 @@ func (p *path) Apply(cfg *engine.Config) ([]engine.ItemResult, error) {
 		return nil, p.fail
 	}
 	p.applied = append(p.applied, cfg)
-	return p.results, nil
+	return nil, nil
 }
 
 func (p *path) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 func (p *path) Status(bool) (agentapi.Status, []agentapi.Flow) {
-	return agentapi.Status{Node: "gw1"}, nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status, nil
 }
+
 func (p *path) Healthy() []string { return nil }
 func (p *path) last() (cfg *engine.Config, count int) {
 	p.mu.Lock()
@@ -345,5 +348,35 @@ func TestProblemsOfItems(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("no PortConflict of second that names backbone: %+v", problems)
+	}
+}
+
+// TestTransitionsAreLoggedOnce: one line when an uplink or a domain changes, none while it stays.
+func TestTransitionsAreLoggedOnce(t *testing.T) {
+	domain := filepath.Join(t.TempDir(), "d.yaml")
+	write(t, domain, domainText, 52000)
+	w := start(t, domain)
+	become := func(uplinkProblem, domainProblem string) {
+		w.path.mu.Lock()
+		w.path.status = agentapi.Status{
+			Domains: []agentapi.Domain{{Name: "backbone", Problem: domainProblem}},
+			Uplinks: []agentapi.Uplink{{Name: "wan0", Problem: uplinkProblem}},
+		}
+		w.path.mu.Unlock()
+		w.agent.Notice()
+	}
+	become("There is no interface of this name.", "")
+	w.until(t, "the missing uplink is logged", func() bool { return w.log.count("Uplink not attached") == 1 })
+	become("There is no interface of this name.", "port in use")
+	w.until(t, "the domain is logged", func() bool { return w.log.count("Domain not in force") == 1 })
+	become("", "port in use")
+	w.until(t, "the uplink is logged again", func() bool { return w.log.count("Uplink attached") == 1 })
+	w.path.mu.Lock()
+	w.path.status = agentapi.Status{Domains: []agentapi.Domain{{Name: "backbone"}}}
+	w.path.mu.Unlock()
+	w.agent.Notice()
+	w.until(t, "what is gone is logged", func() bool { return w.log.count("No longer in force") == 1 && w.log.count("Domain in force") == 2 })
+	if n := w.log.count("Uplink not attached") + w.log.count("Domain not in force"); n != 2 {
+		t.Errorf("%d lines about two problems", n)
 	}
 }

@@ -154,11 +154,12 @@ func run(ctx context.Context, o *runOptions, logTo io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var agent *node.Agent
 	eng := engine.New(engine.Options{
 		Node: o.node, Version: version.Version, Workers: o.workers, Memory: o.memoryBytes, Realtime: o.realtime,
-		Backend: &engine.Linux{PinDir: o.pins(log)},
+		Backend: &engine.Linux{PinDir: o.pins(log)}, Changed: func() { agent.Notice() },
 	})
-	agent := node.New(node.Files{Paths: o.files, Facts: render.NodeFacts{Name: o.node, Labels: o.labels, Standalone: true}}, eng, log)
+	agent = node.New(node.Files{Paths: o.files, Facts: render.NodeFacts{Name: o.node, Labels: o.labels, Standalone: true}}, eng, log)
 	servers, err := o.serve(ctx, socket, agent)
 	if err != nil {
 		return errors.Join(err, socket.Close())
