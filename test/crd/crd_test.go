@@ -325,3 +325,39 @@ func TestRenderedNodesAndSamples(t *testing.T) {
 		}
 	}
 }
+
+// TestNames: what people type and what kubectl get shows first.
+func TestNames(t *testing.T) {
+	want := map[string]struct {
+		short   string
+		columns string
+	}{
+		"CREMDomain":  {"cdom", "Site Port IPsec Nodes Ready Reason Age"},
+		"CREMProfile": {"cprof", "K Epsilon MaxM Delivery Ready Reason Age"},
+		"CREMNode":    {"cnode", "Domains Programmed Ready Degraded Reason Agent Age"},
+	}
+	files, _ := filepath.Glob(filepath.Join(root, "config/crd/bases/*.yaml"))
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.UnmarshalStrict(raw, &crd); err != nil {
+			t.Fatal(err)
+		}
+		names, version := crd.Spec.Names, crd.Spec.Versions[0]
+		w := want[names.Kind]
+		var columns []string
+		for _, c := range version.AdditionalPrinterColumns {
+			columns = append(columns, c.Name)
+			if strings.Contains(c.JSONPath, "[0]") {
+				t.Errorf("%s: column %s shows whatever comes first", names.Kind, c.Name)
+			}
+		}
+		if crd.Spec.Scope != apiextensionsv1.ClusterScoped || strings.Join(names.ShortNames, " ") != w.short || strings.Join(names.Categories, " ") != "crem" ||
+			strings.Join(columns, " ") != w.columns || version.Subresources == nil || version.Subresources.Status == nil {
+			t.Errorf("%s: %v %v %v %v", names.Kind, crd.Spec.Scope, names.ShortNames, names.Categories, columns)
+		}
+	}
+}
