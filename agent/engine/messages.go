@@ -26,6 +26,9 @@ func (w *worker) readMessages() bool {
 		p := &w.snap.ports[i]
 		n := p.sockets[w.id].Recv(w.messages[:])
 		busy = busy || n == len(w.messages)
+		if n > 0 {
+			w.overtakeNothing()
+		}
 		for j := range w.messages[:n] {
 			w.message(p.port, &w.messages[j])
 		}
@@ -38,6 +41,14 @@ func (w *worker) readMessages() bool {
 		default:
 			return busy
 		}
+	}
+}
+
+// overtakeNothing takes what is in the ring before messages are handled that were received already. A REPAIR comes behind the packets that it
+// protects; handled before them, it would make losses of them, and late copies (Section 6.2, CRF 1).
+func (w *worker) overtakeNothing() {
+	for w.readRing() {
+		continue
 	}
 }
 
@@ -290,10 +301,12 @@ func (w *worker) pathReport(d *Domain, m *packet.Message) {
 
 // send queues one message on the domain's socket.
 func (w *worker) send(port uint16, to netip.AddrPort, from netip.Addr, tos uint8, msg []byte) {
-	for i := range w.snap.ports {
-		if w.snap.ports[i].port == port {
-			w.snap.ports[i].sockets[w.id].Send(to, from, tos, msg)
-			return
+	for _, ports := range [...][]portState{w.snap.ports, w.parting} {
+		for i := range ports {
+			if ports[i].port == port {
+				ports[i].sockets[w.id].Send(to, from, tos, msg)
+				return
+			}
 		}
 	}
 	w.drops[dropNoSocket]++

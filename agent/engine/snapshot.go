@@ -4,6 +4,7 @@ package engine
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"crem.dev/crem/agent/crf"
@@ -89,12 +90,14 @@ func (s *snapshot) uplinkOf(ifindex int) *uplinkState {
 }
 
 // obey takes up a new configuration: flows that it does not want any more are closed (reason 5), the others get their new parameters without
-// losing a packet (PARAM_UPDATE, Section 5.2).
+// losing a packet (PARAM_UPDATE, Section 5.2). What it wants sent by ports that are gone, or injected on interfaces that are no uplinks any more,
+// leaves with the batch; only then is the snapshot seen, and what it does not use may be closed.
 func (w *worker) obey() {
 	next := w.e.snap.Load()
 	if next == w.snap {
 		return
 	}
+	w.parting = w.snap.portsNotIn(next)
 	w.snap = next
 	w.wait = packet.NewPoller(w.descriptors()...)
 	w.csfEnv.Node.SetRate(w.e.repairRate(next))
@@ -104,7 +107,19 @@ func (w *worker) obey() {
 	for _, r := range w.receiving {
 		w.judgeReceiving(r)
 	}
-	w.seenSnap.Store(next.number)
+}
+
+// portsNotIn lists the ports that another snapshot has no more. s may be nil.
+func (s *snapshot) portsNotIn(next *snapshot) (gone []portState) {
+	if s == nil {
+		return nil
+	}
+	for _, p := range s.ports {
+		if !slices.ContainsFunc(next.ports, func(x portState) bool { return x.port == p.port }) {
+			gone = append(gone, p)
+		}
+	}
+	return gone
 }
 
 // descriptors are what the worker waits on.

@@ -29,11 +29,12 @@ type worker struct {
 	id  int
 	now time.Duration
 
-	snap *snapshot
-	pool *fec.Pool
-	ring packet.Ring
-	inj  packet.Injector
-	wait *packet.Poller
+	snap    *snapshot
+	parting []portState // ports that the newest snapshot has no more: open for a last word, until the end of the batch
+	pool    *fec.Pool
+	ring    packet.Ring
+	inj     packet.Injector
+	wait    *packet.Poller
 
 	csfEnv  *csf.Env
 	crfEnv  *crf.Env
@@ -96,6 +97,7 @@ func (w *worker) run(stop <-chan struct{}) {
 		busy = w.readMessages() || busy
 		w.pollTimers()
 		w.flush()
+		w.seenSnap.Store(w.snap.number)
 		w.handBack()
 		w.batches++
 		w.e.holder.Beat(w.id, packet.Now())
@@ -127,6 +129,10 @@ func (w *worker) flush() {
 	for i := range w.snap.ports {
 		w.snap.ports[i].sockets[w.id].Flush()
 	}
+	for i := range w.parting {
+		w.parting[i].sockets[w.id].Flush()
+	}
+	w.parting = nil
 	w.inj.Flush()
 	w.ring.Release()
 	for i := range w.snap.uplinks {
