@@ -335,3 +335,36 @@ func TestSection4_2_ReadRequest(t *testing.T) {
 		}
 	})
 }
+
+// A position that turns out to be missing later, behind packets that wait already, does not move their deadline.
+func TestSection6_1_MaxHoldOfALateDiscovery(t *testing.T) {
+	const hold = 25 * time.Millisecond
+	w := configured(t, fec.Cauchy, 8, 2, with(func(p *Params) { p.MaxHold = hold }))
+	w.src.opcode = func(p roce.PSN) roce.Opcode {
+		if p == 103 {
+			return roce.ReadRequest // takes 103 to 105
+		}
+		return roce.SendOnly
+	}
+	w.src.data = func(p roce.PSN) int {
+		if p == 103 {
+			return 3 * testMTU
+		}
+		return 100
+	}
+	w.src.absent[105] = true
+	w.packets(100, 1)
+	w.packets(102, 2)
+	w.packets(106, 2)
+	from := w.now
+	w.wait(3 * time.Millisecond)
+	w.repair(w.src.info(100, 8)) // 104 carries a packet after all
+	w.wait(time.Millisecond)
+	w.packets(101, 1)
+	w.wantPSNs(100, 101, 102, 103)
+	w.wait(time.Second)
+	w.wantPSNs(100, 101, 102, 103, 106, 107)
+	if got := w.out[4].at - from; got > hold {
+		t.Errorf("held for %v", got)
+	}
+}

@@ -130,6 +130,10 @@ func TestSection6_4_LateCopyTried(t *testing.T) {
 			t.Fatalf("same octets %v: %+v", same, *s)
 		}
 		if !same {
+			w.repair(w.src.repair(100, 8, 0)) // nothing new: not tried again
+			if s.LateDecodesRefused != 1 {
+				t.Errorf("the same decode tried %d times", s.LateDecodesRefused)
+			}
 			w.repair(w.src.repair(100, 8, 1))
 			if s.Restored != 1 {
 				t.Fatalf("not decoded with the late copy unknown: %+v", *s)

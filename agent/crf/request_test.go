@@ -394,3 +394,17 @@ func TestSection5_1_AmbiguousFirstSample(t *testing.T) {
 		t.Errorf("%+v", w.f.rtt)
 	}
 }
+
+// Rule 1: at least one symbol, also when as many are held as are needed but they are not independent.
+func TestSection7_1_AtLeastOneSymbol(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 2, with(longHold))
+	w.packets(100, 9, 101, 102)
+	w.repair(w.src.retx(100, 8, 5, set(1)))
+	w.repair(w.src.retx(100, 8, 6, set(1)))
+	w.wait(testRTT/4 + time.Millisecond)
+	if r := w.requests(); len(r) != 1 || r[0].req.M != 1 || r[0].req.Held != 2 || w.f.stats.RankShort == 0 {
+		t.Fatalf("%+v, %+v", r, w.f.stats)
+	}
+	w.repair(w.src.retx(100, 8, 7, set(1, 2)))
+	w.wantOrder(100, 9)
+}
