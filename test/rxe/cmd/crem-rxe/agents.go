@@ -22,7 +22,7 @@ spec:
   maxRepairSymbols: 16
   delivery: InOrder
   maxHold: 100ms
-  maxRepairRatio: "0.5"
+  maxRepairRatio: "1"
 `
 
 // startAgents starts both agents, once.
