@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"crem.dev/crem/agent/wire"
+	"crem.dev/crem/test/lab/topology"
+	"crem.dev/crem/test/lab/wan"
+)
+
+// TestSection5_1_HelloOnThePath: no site has gateways configured, so HELLO goes to the flow's destination. The gateway on the path takes it, answers from
+// the destination's address, and goes on taking what is sent there: flows of both IP versions are protected, each by messages of its own version.
+func TestSection5_1_HelloOnThePath(t *testing.T) {
+	w := newWorld(t, options{path: lossy(), profile: proactive, gateways: [2]string{noGateways, noGateways}})
+	tap := w.sniff()
+	o := rdma()
+	four, six := w.transfer(o, false, false), w.transfer(o, true, false)
+	four.end()
+	six.end()
+	for _, to := range []netip.Addr{topology.HostB4, topology.HostB6} {
+		protected := false
+		for _, f := range w.a.flows("csf") {
+			if f.Destination == to.String() && f.Space == "request" {
+				protected = f.State == "Protecting"
+				if f.Peer != netip.AddrPortFrom(to, cremPort).String() {
+					t.Errorf("%s: the peer is %s, want the destination itself", f.ID, f.Peer)
+				}
+			}
+		}
+		restored := uint64(0)
+		for _, f := range w.b.flows("crf") {
+			if f.Destination == to.String() {
+				restored += f.Restored
+			}
+		}
+		if !protected || restored == 0 {
+			t.Errorf("flow to %v: protected %v, %d packets restored", to, protected, restored)
+		}
+	}
+	seen := map[string]int{}
+	for _, m := range tap.stop() {
+		if h, err := wire.ParseHeader(m.payload); err == nil {
+			seen[h.Type.String()+" from "+m.from.String()+" to "+m.to.String()]++
+		}
+	}
+	for _, want := range []string{
+		"HELLO from 192.0.2.1 to 10.2.0.2", "HELLO_ACK from 10.2.0.2 to 192.0.2.1", "LOSS_REPORT from 10.2.0.2 to 192.0.2.1",
+		"HELLO from 2001:db8:a::1 to fd00:2::2", "HELLO_ACK from fd00:2::2 to 2001:db8:a::1", "LOSS_REPORT from fd00:2::2 to 2001:db8:a::1",
+	} {
+		if seen[want] == 0 {
+			t.Errorf("no %s on the path: %v", want, seen)
+		}
+	}
+	if st := w.b.status(); st.Counters["kernel_path_taken"] == 0 || st.Counters["kernel_boundary_source"] > 0 {
+		t.Errorf("counters %s", nonzero(st.Counters))
+	}
+}
+
+// TestSection4_PathMTUTooSmall: the uplink has the MTU of the access network, so packets of RoCE MTU 4096 pass, and their repairs would not: the flow is
+// not protected, the status says so with both numbers, and the traffic is what it is without agents.
+func TestSection4_PathMTUTooSmall(t *testing.T) {
+	w := newWorld(t, options{
+		lanMTU: 4200, wanMTU: 4200, path: wan.Settings{Delay: wan.Duration(time.Millisecond)}, profile: proactive,
+		gateways: [2]string{topology.GwA6.String(), topology.GwB6.String()},
+	})
+	o := rdma()
+	o.Duration, o.Config.MTU = time.Second, 4096
+	running := w.transfer(o, true, false)
+	w.a.awaitFlow("csf", "the flow is seen", func(f agentFlow) bool { return f.Counters != nil && f.State == "Idle" })
+	d := running.end()
+	s, f := w.a.status(), w.a.one("csf")
+	if s.MTUTooSmall.Flows != 1 || s.MTUTooSmall.Have != 4200 || s.MTUTooSmall.Need != 4220 {
+		t.Errorf("status says %+v", s.MTUTooSmall)
+	}
+	if f.State != "Idle" || !strings.Contains(f.Why, "4220") || !strings.Contains(f.Why, "4200") {
+		t.Errorf("the flow is %s: %s", f.State, f.Why)
+	}
+	if d.requester.NAKs+d.requester.Timeouts > 0 || d.requester.SentOverNeeded != 1 {
+		t.Errorf("the traffic was touched: %+v", d.requester)
+	}
+	if n := len(w.b.flows("crf")); n != 0 {
+		t.Errorf("%d flows at the receiver's gateway", n)
+	}
+}
+
+// TestReorderingIsNoLoss: packets that overtake each other within the tolerance of Section 7.1 cause no request, no report of loss and no restoration.
+func TestReorderingIsNoLoss(t *testing.T) {
+	w := newWorld(t, options{
+		path:    wan.Settings{Delay: wan.Duration(20 * time.Millisecond), Reorder: 0.02, ReorderDelay: wan.Duration(400 * time.Microsecond), Seed: 5},
+		profile: proactive,
+	})
+	o := rdma()
+	o.Config.Rate, o.Config.Window = 60_000_000, 1000
+	d := w.transfer(o, false, false).end()
+	path := w.path()
+	reordered := path.AToB.Reordered[wan.RoCEData].Packets
+	t.Logf("%d packets reordered, late frames of the WAN %d, at most %v; %d NAKs", reordered, path.AToB.Late, path.AToB.LateMax, d.requester.NAKs)
+	if reordered < 50 {
+		t.Fatalf("only %d packets were reordered", reordered)
+	}
+	f := w.b.one("crf")
+	c := f.Counters
+	if n := c["block_requests"] + c["range_requests"]; n > 0 || c["lost"] > 0 || c["restored"] > 0 {
+		t.Errorf("%d requests, %d reported lost, %d restored: %s", n, c["lost"], c["restored"], nonzero(c))
+	}
+	if d.requester.NAKs > 0 {
+		t.Errorf("%d NAKs: the receiver saw the reordering", d.requester.NAKs)
+	}
+	if c["reordered"] == 0 {
+		t.Errorf("no reordering seen: %s", nonzero(c))
+	}
+}
