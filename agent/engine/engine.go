@@ -187,6 +187,7 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		limits:    newHelloLimits(),
 		unknown:   bucket{rate: 1000, burst: 1000, tokens: 1000},
 		pairs:     newPairing(),
+		nap:       packet.NewPoller(),
 		letters:   make(chan *letter, 4096),
 		calls:     make(chan func(), 16),
 	}, nil

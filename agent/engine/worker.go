@@ -34,7 +34,8 @@ type worker struct {
 	pool    *fec.Pool
 	ring    packet.Ring
 	inj     packet.Injector
-	wait    *packet.Poller
+	wait    *packet.Poller // for what is readable
+	nap     *packet.Poller // for time alone
 
 	csfEnv  *csf.Env
 	crfEnv  *crf.Env
@@ -104,9 +105,20 @@ func (w *worker) run(stop <-chan struct{}) {
 		w.beatAt.Store(int64(w.now))
 		w.serveCalls()
 		if !busy {
-			w.wait.Wait(w.patience())
+			w.rest()
 		}
 	}
+}
+
+// rest sleeps until there may be something to do. While flows arrive the worker looks at everything twice a millisecond anyhow, and being woken for each
+// REPAIR or batch of copies would cost more than they do; else descriptors wake it.
+func (w *worker) rest() {
+	d := w.patience()
+	if d <= waitActive {
+		w.nap.Wait(d)
+		return
+	}
+	w.wait.Wait(d)
 }
 
 // patience is how long the worker may sleep.
