@@ -68,10 +68,12 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	set(flowsSeen, float64(s.Flows.Receiving), received)
 	set(flowsProtected, float64(s.Flows.Protected))
 	set(workers, float64(len(s.Workers)))
-	age := 0.0
+	age, realtime := 0.0, 0.0
 	for _, w := range s.Workers {
 		age = max(age, w.LastBeatAge)
+		realtime += oneIf(w.Realtime)
 	}
+	set(workersRealtime, realtime)
 	set(heartbeatAge, age)
 	set(memoryInUse, float64(s.Memory.InUse))
 	set(memoryLimit, float64(s.Memory.Limit))

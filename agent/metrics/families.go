@@ -61,6 +61,7 @@ const (
 	flowsSeen
 	flowsProtected
 	workers
+	workersRealtime
 	heartbeatAge
 	memoryInUse
 	memoryLimit
@@ -84,6 +85,7 @@ var gauges = [numGauges]Family{
 	flowsSeen:               gauge("flows", "Flows that leave (sent) and flows that are restored (received).", labelDirection),
 	flowsProtected:          gauge("flows_protected", "Leaving flows whose peer has acknowledged a configuration."),
 	workers:                 gauge("workers", "Packet workers."),
+	workersRealtime:         gauge("workers_realtime", "Packet workers that run before ordinary programs."),
 	heartbeatAge:            gauge("worker_heartbeat_age_seconds", "Age of the oldest heartbeat of a packet worker. Over 0.01 the kernel passes its packets unprotected."),
 	memoryInUse:             gauge("memory_in_use_bytes", "Memory that the packet path holds."),
 	memoryLimit:             gauge("memory_limit_bytes", "The most that the packet path may hold."),

@@ -26,12 +26,18 @@ import (
 type Options struct {
 	Uplinks []string       // names; with Remote and no names: the interfaces that route there
 	Remote  []netip.Prefix // of the other sites
+	K       int            // largest block of the profiles; 0: 32, the default
 	PinDir  string
 }
 
+const defaultK = 32
+
 // Run looks at this node. It needs the agent's rights to tell all; what it may not try is unknown.
 func Run(o Options) *Report {
-	r := &Report{Architecture: runtime.GOARCH, Processors: runtime.NumCPU(), Uplinks: []Uplink{}, Works: []string{}, Lacks: []string{}}
+	if o.K == 0 {
+		o.K = defaultK
+	}
+	r := &Report{K: o.K, Architecture: runtime.GOARCH, Processors: runtime.NumCPU(), Uplinks: []Uplink{}, Works: []string{}, Lacks: []string{}}
 	var name unix.Utsname
 	if err := unix.Uname(&name); err == nil {
 		r.Kernel = unix.ByteSliceToString(name.Release[:])

@@ -25,24 +25,26 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // of header, 12 of fields, two bitmaps of 4 and a digest of 8 before it.
 func TestSection4_NeededMTU(t *testing.T) {
 	for _, tc := range []struct {
-		mtu  int
-		ipv6 bool
-		want int
+		mtu, k int
+		ipv6   bool
+		want   int
 	}{
-		{1024, false, 20 + 8 + 8 + 12 + 4 + 4 + 8 + 1064},
-		{1024, true, 40 + 8 + 8 + 12 + 4 + 4 + 8 + 1064},
-		{4096, false, 4200},
-		{4096, true, 4220},
+		{1024, 32, false, 20 + 8 + 8 + 12 + 4 + 4 + 8 + 1064},
+		{1024, 32, true, 40 + 8 + 8 + 12 + 4 + 4 + 8 + 1064},
+		{4096, 32, false, 4200},
+		{4096, 33, false, 4208}, // two words more
+		{4096, 254, false, 4256},
+		{4096, 16, true, 4220},
 	} {
-		if got := Need(tc.mtu, tc.ipv6); got != tc.want {
-			t.Errorf("RDMA MTU %d, IPv6 %v: %d, want %d", tc.mtu, tc.ipv6, got, tc.want)
+		if got := Need(tc.mtu, tc.k, tc.ipv6); got != tc.want {
+			t.Errorf("RDMA MTU %d, k %d, IPv6 %v: %d, want %d", tc.mtu, tc.k, tc.ipv6, got, tc.want)
 		}
 	}
 }
 
 func example(state State) *Report {
 	r := &Report{
-		Kernel: "6.12.1", Architecture: "amd64", Processors: 8,
+		K: 32, Kernel: "6.12.1", Architecture: "amd64", Processors: 8,
 		Capabilities: []Check{{Name: "CAP_BPF", Required: true, State: OK, Use: "loads the programs", Without: "no program can be loaded"}},
 		Features: []Check{
 			{Name: "TCX", Required: true, State: state, Use: "programs on both sides of the uplinks", Without: "nothing can be restored in order", Detail: detail(state)},

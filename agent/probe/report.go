@@ -64,6 +64,7 @@ type Report struct {
 	Excluded     []Exclusion `json:"excluded,omitempty"`
 	Unrouted     []string    `json:"unrouted,omitempty"` // prefixes of other sites without a route
 	UplinkNote   string      `json:"uplinkNote,omitempty"`
+	K            int         `json:"k"` // positions of a block, for which the uplinks' arithmetic holds
 	Works        []string    `json:"works"`
 	Lacks        []string    `json:"lacks"`
 	OK           bool        `json:"ok"` // everything required works
@@ -78,7 +79,7 @@ func (r *Report) addUplinks(f uplink.Facts) {
 		out := Uplink{Name: u.Name, MTU: u.MTU, Why: u.Why}
 		for _, mtu := range rdmaMTUs {
 			for _, v6 := range []bool{false, true} {
-				need := Need(mtu, v6)
+				need := Need(mtu, r.K, v6)
 				out.Fits = append(out.Fits, Fit{RDMAMTU: mtu, IPv6: v6, Need: need, Fits: need <= u.MTU})
 			}
 		}
@@ -153,7 +154,7 @@ func (r *Report) Text(out io.Writer) error {
 			line("  %s\t%s%s\t%s", c.State, c.Name, optional, c.Use)
 		}
 	}
-	line("\nUplinks")
+	line("\nUplinks, for blocks of %d", r.K)
 	for _, u := range r.Uplinks {
 		line("  %s\tMTU %d\t%s", u.Name, u.MTU, u.Why)
 		for _, f := range u.Fits {

@@ -47,14 +47,14 @@ else 1.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&files, "filename", "f", nil, "file or directory of CREMDomain documents, whose uplinks are looked at")
+	f.StringArrayVarP(&files, "filename", "f", nil, "file or directory of CREMDomain and CREMProfile documents, whose uplinks are looked at")
 	f.StringArrayVar(&uplinks, "uplink", nil, "interface to look at as an uplink; may be given several times")
 	f.StringVarP(&output, "output", "o", "text", "text or json")
 	f.StringVar(&pinDir, "pin-dir", defaultPinDir, "folder on a BPF file system where programs and maps would be pinned")
 	return cmd
 }
 
-// addDomains takes uplinks and prefixes of other sites from files.
+// addDomains takes uplinks, prefixes of other sites and the largest block from files.
 func addDomains(o *probe.Options, paths []string) error {
 	files, err := node.ReadFiles(paths)
 	if err != nil {
@@ -65,6 +65,9 @@ func addDomains(o *probe.Options, paths []string) error {
 		return &node.InputError{Err: err}
 	}
 	spec := render.Node(objs, render.NodeFacts{Standalone: true}).Spec
+	for _, p := range spec.Profiles {
+		o.K = max(o.K, int(p.K))
+	}
 	for _, d := range spec.Domains {
 		for _, name := range d.Uplinks {
 			o.Uplinks = append(o.Uplinks, string(name))

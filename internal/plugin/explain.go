@@ -207,6 +207,9 @@ func explainNode(s *agentapi.Status) explanation {
 	if n := s.Counters["kernel_pass_gso"] + s.Drops["super_packet"]; n > 0 {
 		add("Turn rx-udp-gro-forwarding off on the interfaces that RDMA comes in by.", "Super-packets, which the kernel joined of RDMA packets before the agent saw them, passed unprotected: %d.", n)
 	}
+	if n := s.Counters["kernel_open_stale"]; n > 0 {
+		add("Give the agent the capability SYS_NICE, or a core of its own.", "Packets that passed unprotected because the packet workers were kept waiting: %d.", n)
+	}
 	unprotected := s.Flows.Sending - s.Flows.Protected
 	switch {
 	case len(s.Domains) == 0:

@@ -49,7 +49,7 @@ func example() *node {
 			Version: "v0.1.0", Node: "gw1", Generation: 3, AppliedGeneration: 3,
 			Uplinks: []agentapi.Uplink{{Name: "wan0", Index: 4, MTU: 9000, Why: "It routes to 10.2.0.0/16.", Attached: true}},
 			Domains: []agentapi.Domain{{Name: "backbone", Port: 52000, Site: "east", Applied: true}},
-			Workers: []agentapi.Worker{{ID: 0, LastBeatAge: 0.0004}, {ID: 1, LastBeatAge: 0.0009}},
+			Workers: []agentapi.Worker{{ID: 0, LastBeatAge: 0.0004, Realtime: true}, {ID: 1, LastBeatAge: 0.0009, Realtime: true}},
 			Counters: map[string]uint64{"csf_source_packets": 1000, "csf_source_octets": 4_000_000, "csf_repair_octets": 100_000, "crf_sources": 500,
 				"crf_lost": 10, "crf_restored": 9, "crf_given_up": 0},
 			Drops:  map[string]uint64{"csf_budget": 3, "crf_stale": 0},
@@ -87,6 +87,7 @@ func broken() *node {
 	s.Memory.InUse = 1000 << 20
 	s.Drops["outside_domain"] = 7
 	s.Counters["kernel_pass_gso"] = 5
+	s.Counters["kernel_open_stale"] = 6
 	return n
 }
 

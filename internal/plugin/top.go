@@ -53,6 +53,7 @@ type topNode struct {
 	GivenUpPerSec  float64            `json:"givenUpPerSecond"`
 	Overhead       float64            `json:"overhead"`
 	Heartbeat      float64            `json:"worstHeartbeatSeconds"`
+	Realtime       bool               `json:"realtime"` // all packet workers run before ordinary programs
 	Top            []topFlow          `json:"top"`
 }
 
@@ -159,8 +160,10 @@ func between(a, b sample, most int) topNode {
 		RestoredPerSec: counter("crf_restored"), GivenUpPerSec: counter("crf_given_up"),
 		Overhead: ratio(counter("csf_repair_octets"), counter("csf_source_octets")), Top: []topFlow{},
 	}
+	n.Realtime = len(b.status.Workers) > 0
 	for _, w := range b.status.Workers {
 		n.Heartbeat = max(n.Heartbeat, w.LastBeatAge)
+		n.Realtime = n.Realtime && w.Realtime
 	}
 	old := map[string]*agentapi.Flow{}
 	for i := range a.flows {
@@ -188,8 +191,12 @@ func between(a, b sample, most int) topNode {
 }
 
 func (n *topNode) print(out io.Writer, wide bool) error {
-	if _, err := fmt.Fprintf(out, "%s  flows %d leaving (%d protected), %d arriving  memory %s of %s, %s held  heartbeat %s\n",
-		n.Node, n.Flows.Sending, n.Flows.Protected, n.Flows.Receiving, octets(n.Memory.InUse), octets(n.Memory.Limit), octets(n.Memory.Held), milliseconds(n.Heartbeat)); err != nil {
+	realtime := "no"
+	if n.Realtime {
+		realtime = "yes"
+	}
+	if _, err := fmt.Fprintf(out, "%s  flows %d leaving (%d protected), %d arriving  memory %s of %s, %s held  heartbeat %s  realtime %s\n", n.Node, n.Flows.Sending,
+		n.Flows.Protected, n.Flows.Receiving, octets(n.Memory.InUse), octets(n.Memory.Limit), octets(n.Memory.Held), milliseconds(n.Heartbeat), realtime); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintf(out, "sent %s/s  overhead %s  received %s/s  lost %s/s  restored %s/s  given up %s/s\n\n",
