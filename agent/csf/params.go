@@ -30,9 +30,9 @@ func (s Strategy) String() string {
 type LossModel uint8
 
 const (
-	// Independent losses: binomial.
+	// Independent means losses without memory: binomial.
 	Independent LossModel = iota
-	// Empirical: as dispersed as the LOSS_REPORTs show them to be, for bursty paths.
+	// Empirical means as dispersed as the LOSS_REPORTs show them to be, for bursty paths.
 	Empirical
 )
 

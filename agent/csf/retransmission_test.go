@@ -197,9 +197,9 @@ func TestSection7_2_NoIndexLeft(t *testing.T) {
 func TestSection7_2_RangesCloseTheOpenBlock(t *testing.T) {
 	w := protected(t, fixed(0), 1)
 	w.burst(2, 40, 10*time.Microsecond) // one block closed, eight packets in the open one
-	sent := w.requestRanges(1, wire.Range{Start: 10, Count: 2}, wire.Range{Start: 33, Count: 3}, wire.Range{Start: 200, Count: 9})
+	w.requestRanges(1, wire.Range{Start: 10, Count: 2}, wire.Range{Start: 33, Count: 3}, wire.Range{Start: 200, Count: 9})
 	w.wait(5 * time.Millisecond)
-	sent = w.all(wire.TypeRepair)
+	sent := w.all(wire.TypeRepair)
 	if w.f.Stats().BlocksClosed[ByRequest] != 1 {
 		t.Fatalf("%v", w.f.Stats().BlocksClosed)
 	}

@@ -72,7 +72,7 @@ func TestSection6_ValidSourceLengths(t *testing.T) {
 		fixed := map[Opcode]int{ReadRequest: 0, CompareSwap: 0, FetchAdd: 0, Flush: 0, AtomicAcknowledge: 0, AtomicWrite: 8}
 		for _, known := range []int{0, mtu} {
 			for data := range mtu + 20 {
-				want := true
+				var want bool
 				if n, ok := fixed[op.Operation()]; ok {
 					want = data == n
 				} else if op.Starts() && op.Ends() {

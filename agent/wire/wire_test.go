@@ -204,7 +204,7 @@ func withLength(b []byte) []byte {
 	return b
 }
 
-// Section 9: "Messages with an unknown Version or Type MUST be discarded."
+// Section 9: what has an unknown Version or Type is discarded (MUST).
 func TestSection9_UnknownVersionAndType(t *testing.T) {
 	for v := range 256 {
 		b := []byte{byte(v), 0, 0, 8, 0, 0, 0, 1}
@@ -304,7 +304,7 @@ func TestSection9_Malformed(t *testing.T) {
 	}
 }
 
-// Section 11: "HELLO is no smaller than HELLO_ACK, so CREM cannot be used for reflection amplification."
+// Section 11: HELLO_ACK is never larger than HELLO, so nobody can amplify by us.
 func TestSection11_HelloAckNoLargerThanHello(t *testing.T) {
 	for _, flow := range []string{"10.1.0.2", "fd00:1::2"} {
 		a := netip.MustParseAddr(flow)
@@ -316,7 +316,7 @@ func TestSection11_HelloAckNoLargerThanHello(t *testing.T) {
 	}
 }
 
-// Section 8.2: "Unknown values read as 0."
+// Section 8.2: an unknown cause reads as 0.
 func TestSection8_2_UnknownCause(t *testing.T) {
 	for cause := range 256 {
 		x := PathReport{Src: netip.MustParseAddr("10.1.0.2"), Dst: netip.MustParseAddr("10.2.0.3"), HopCount: 1}

@@ -43,7 +43,7 @@ func protections() []protection {
 // compare runs a protection and plain forwarding in turns.
 func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data, rounds int) (Result, error) {
 	var rates, core, kpps, plain, gbps, coreNS, plainNS, agentNS, batches, repairs []float64
-	frame := float64(len(newNumbered(x.way(g).headers, streamQPN, data).model))
+	frame := float64(len(newNumbered(x.way(g).headers, data).model))
 	lost := map[string]uint64{}
 	var unsaturated int
 	var memory int64 // most octets of packets and symbols
@@ -72,7 +72,7 @@ func compare(ctx context.Context, log io.Writer, g *gateway, x protection, data,
 		agentNS = append(agentNS, float64(q.agentTime.Nanoseconds())/float64(q.packets))
 		coreNS, plainNS = append(coreNS, q.corePerPacket()), append(plainNS, p.corePerPacket())
 		batches = append(batches, q.batchesPerSecond())
-		repairs = append(repairs, q.repairsPerBlock(x))
+		repairs = append(repairs, q.repairsPerBlock())
 		if why != "" {
 			reasons = append(reasons, why)
 			continue
@@ -133,7 +133,7 @@ func (p *passage) batchesPerSecond() float64 {
 }
 
 // repairsPerBlock is the number of repair symbols for every 32 packets.
-func (p *passage) repairsPerBlock(x protection) float64 {
+func (p *passage) repairsPerBlock() float64 {
 	n := p.after.flow.RepairPackets - p.before.flow.RepairPackets
 	return float64(n) * sourceK / float64(max(1, p.after.flow.SourcePackets-p.before.flow.SourcePackets))
 }
@@ -145,7 +145,7 @@ func (p *passage) doubt(x protection) string {
 		lost += n
 	}
 	handled := float64(p.after.flow.SourcePackets - p.before.flow.SourcePackets)
-	switch repairs := p.repairsPerBlock(x); {
+	switch repairs := p.repairsPerBlock(); {
 	case float64(lost) > lostShare*float64(p.packets):
 		return fmt.Sprintf("%.1f %% of the copies were lost", 100*float64(lost)/float64(p.packets))
 	case handled < (1-countSkew)*float64(p.packets):

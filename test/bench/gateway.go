@@ -238,7 +238,7 @@ func (g *gateway) look(gen *generator, s *sink, a *agent) (l look, err error) {
 
 // plain is one window without an agent.
 func (g *gateway) plain(ctx context.Context, w *way, data int) (p passage, err error) {
-	packets := newNumbered(w.headers, streamQPN, data)
+	packets := newNumbered(w.headers, data)
 	s, err := openSink(w.to, w.out, len(packets.model))
 	if err != nil {
 		return p, err
@@ -260,7 +260,7 @@ func (g *gateway) sending(ctx context.Context, data int) (p passage, err error) 
 		return p, err
 	}
 	defer func() { err = errors.Join(err, a.stop()) }()
-	packets := newNumbered(w.headers, streamQPN, data)
+	packets := newNumbered(w.headers, data)
 	s, err := openSink(w.to, w.out, len(packets.model))
 	if err != nil {
 		return p, err
@@ -290,7 +290,7 @@ func (g *gateway) receiving(ctx context.Context, data, m int) (p passage, err er
 		return p, err
 	}
 	defer func() { err = errors.Join(err, a.stop()) }()
-	packets := newNumbered(w.headers, streamQPN, data)
+	packets := newNumbered(w.headers, data)
 	s, err := openSink(w.to, w.out, len(packets.model))
 	if err != nil {
 		return p, err

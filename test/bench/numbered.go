@@ -25,12 +25,12 @@ type numbered struct {
 }
 
 // newNumbered makes packets in the middle of an RDMA WRITE with the given octets of data.
-func newNumbered(h frames.Headers, qpn uint32, data int) *numbered {
+func newNumbered(h frames.Headers, data int) *numbered {
 	body := make([]byte, data)
 	for i := range body {
 		body[i] = byte(i*7 + i>>8)
 	}
-	n := &numbered{model: frames.RoCE{Headers: h, Opcode: roce.WriteMiddle, QPN: qpn, Data: body}.Frame()}
+	n := &numbered{model: frames.RoCE{Headers: h, Opcode: roce.WriteMiddle, QPN: streamQPN, Data: body}.Frame()}
 	binary.BigEndian.PutUint32(n.model[wordAt:], 0)
 	n.zero = roce.ICRC(n.model[:headLen], n.model[headLen:])
 	for i := range n.add {

@@ -14,7 +14,7 @@ import (
 func TestNumberedPacketsAreValid(t *testing.T) {
 	h := frames.Headers{Src: netip.MustParseAddr("10.1.0.2"), Dst: netip.MustParseAddr("10.2.0.2"), TOS: 2}
 	for _, data := range []int{1024, 4096} {
-		n := newNumbered(h, 0x11, data)
+		n := newNumbered(h, data)
 		frame := append([]byte(nil), n.model...)
 		for _, psn := range []roce.PSN{0, 1, 0xff, 0x100, 0x12345, 0xabcdef, 0xffffff, 0x400} {
 			n.set(frame, psn)

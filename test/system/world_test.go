@@ -3,6 +3,7 @@
 package system
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -157,7 +158,9 @@ func (w *world) start(n *topology.Namespace, program string, args ...string) *to
 func (w *world) askWAN(method, path, body string, answer any) {
 	w.t.Helper()
 	client := http.Client{Timeout: patience, Transport: &http.Transport{
-		DisableKeepAlives: true, Dial: func(_, _ string) (net.Conn, error) { return net.Dial("unix", w.wanSocket()) },
+		DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", w.wanSocket())
+		},
 	}}
 	request, err := http.NewRequestWithContext(w.t.Context(), method, "http://wan"+path, strings.NewReader(body))
 	if err != nil {

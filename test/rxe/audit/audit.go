@@ -5,8 +5,9 @@ package audit
 import (
 	"slices"
 
-	"crem.dev/crem/agent/roce"
 	"github.com/zeebo/xxh3"
+
+	"crem.dev/crem/agent/roce"
 )
 
 // Audit collects the packets of one run. It is not safe for concurrent use.

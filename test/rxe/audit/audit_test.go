@@ -8,8 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"crem.dev/crem/agent/roce"
 	"github.com/google/gopacket/pcapgo"
+
+	"crem.dev/crem/agent/roce"
 )
 
 // capture reads the frames of a Soft-RoCE capture.
