@@ -28,11 +28,12 @@ type sendFlow struct {
 	machine *csf.Flow // nil: not protected
 	domain  string
 	port    uint16
-	nonce   uint64    // under which HELLO_ACK names it; 0: nothing is asked
-	known   peerFlow  // under which the peer's messages name it; zero before HELLO_ACK
-	back    *backFlow // under which its ACKs come; nil while that is not proven
-	newest  roce.PSN  // the last PSN that a sent packet consumed
-	mtu     int       // RDMA MTU, from the packets of longer messages; 0 while there was none
+	from    netip.Addr // of our messages; zero: the node's own
+	nonce   uint64     // under which HELLO_ACK names it; 0: nothing is asked
+	known   peerFlow   // under which the peer's messages name it; zero before HELLO_ACK
+	back    *backFlow  // under which its ACKs come; nil while that is not proven
+	newest  roce.PSN   // the last PSN that a sent packet consumed
+	mtu     int        // RDMA MTU, from the packets of longer messages; 0 while there was none
 	last    time.Duration
 	packets uint64
 	gone    bool

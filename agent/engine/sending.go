@@ -98,7 +98,7 @@ func (w *worker) protect(s *sendFlow, u *uplinkState) {
 		return
 	}
 	d := s.verdict.domain
-	s.domain, s.port = d.Name, d.Port
+	s.domain, s.port, s.from = d.Name, d.Port, d.sender(s.key)
 	params := w.snap.csfParams(s.verdict.profile, u, s.verdict.site)
 	s.machine = csf.New(w.now, descriptor(s.key), peersOf(d, s.verdict.site, s.key), params, w.csfEnv)
 }
@@ -114,6 +114,15 @@ func peersOf(d *Domain, site *Site, key roce.FlowKey) []netip.AddrPort {
 		peers[i] = netip.AddrPortFrom(g, d.Port)
 	}
 	return peers
+}
+
+// sender is the address from which a flow's messages leave, zero for the node's own. If the own site names no gateway it is the flow's source: the
+// other site lets only addresses of the domain in (Section 11). Answers to it are taken on the path, as at the other end.
+func (d *Domain) sender(key roce.FlowKey) netip.Addr {
+	if own := d.ownSite(); own == nil || len(own.Gateways) > 0 {
+		return netip.Addr{}
+	}
+	return key.Src
 }
 
 func descriptor(key roce.FlowKey) wire.FlowDescriptor {
@@ -143,7 +152,7 @@ func (w *worker) finishSend(s *sendFlow) {
 	if len(w.csfActs) > 0 {
 		for i := range w.csfActs {
 			a := &w.csfActs[i]
-			w.send(s.port, a.To, netip.Addr{}, a.TOS, a.Msg)
+			w.send(s.port, a.To, s.from, a.TOS, a.Msg)
 		}
 		clear(w.csfActs)
 		w.csfActs = w.csfActs[:0]
