@@ -92,7 +92,6 @@ func (x *faultTrial) feed(frame []byte) {
 	p, _ := roce.Parse(frame)
 	x.f.HandleSource(x.now, &p, false, &x.acts)
 	x.acts = x.acts[:0]
-	x.env.Pool.Reclaim()
 }
 
 func TestSection6_2_FaultReproduced(t *testing.T) {

@@ -33,13 +33,14 @@ func (s *mixed) tried() int { return s.wrong + int(s.crf.stats.RestoreVerifyFail
 
 // mixed is one run.
 type mixed struct {
-	t     *testing.T
-	path  mixedPath
-	rng   *rand.Rand
-	now   time.Duration
-	queue mixedQueue
-	order uint64
-	goal  int // packets to transfer
+	t      *testing.T
+	path   mixedPath
+	rng    *rand.Rand
+	now    time.Duration
+	queue  mixedQueue
+	order  uint64
+	events int
+	goal   int // packets to transfer
 
 	csf     *csf.Flow
 	csfEnv  *csf.Env
@@ -345,8 +346,10 @@ func (s *mixed) act() {
 			s.kernel.hold, s.kernel.expected = false, next
 		}
 	}
-	s.csfEnv.Pool.Reclaim()
-	s.crfEnv.Pool.Reclaim()
+	if s.events++; s.events%64 == 0 {
+		s.csfEnv.Pool.Reclaim()
+		s.crfEnv.Pool.Reclaim()
+	}
 }
 
 // restored judges a restored packet and gives it to the receiver.

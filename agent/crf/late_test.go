@@ -88,6 +88,23 @@ func TestSection6_2_CRF1_Named(t *testing.T) {
 	}
 }
 
+// ... and in the block form.
+func TestSection6_2_CRF1_NamedInABlockRequest(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 2, immediate)
+	w.packets(100, 9, 103, 104)
+	m := w.src.repair(100, 8, 0)
+	m.Last = true
+	w.repair(m)
+	w.wait(time.Microsecond)
+	if len(w.requests()) != 1 || w.f.stats.Lost != 2 {
+		t.Fatalf("%+v", w.f.stats)
+	}
+	w.packets(104, 1)
+	if w.f.stats.Late[LateNamed] != 1 {
+		t.Errorf("late %v", w.f.stats.Late)
+	}
+}
+
 // A late copy is delivered, but is unknown for decoding: one symbol more is needed.
 func TestSection6_2_LateCountsAsUnknown(t *testing.T) {
 	w := configured(t, fec.Cauchy, 8, 3, immediate, noDigest)

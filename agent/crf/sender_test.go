@@ -80,7 +80,9 @@ func payload(frame []byte) []byte {
 
 // syms returns the cells of the present positions of a block.
 func (s *source) syms(first, k int) (present fec.Bitmap, syms [256]*fec.Cell) {
-	s.pool.Reclaim()
+	if s.pool.InUse() > s.pool.Limit()/2 {
+		s.pool.Reclaim()
+	}
 	for j := range k {
 		psn := roce.PSN(first).Add(j)
 		if s.absent[psn] {

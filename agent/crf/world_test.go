@@ -146,8 +146,10 @@ func (w *world) take() []message {
 			w.msgs = append(w.msgs, w.parse(a.Msg))
 		}
 	}
+	if len(w.acts) > 0 || w.f.State() == Closed {
+		w.env.Pool.Reclaim() // what the actions refer to is overwritten in a build with -race
+	}
 	w.acts = w.acts[:0]
-	w.env.Pool.Reclaim()
 	if next, ok := w.f.Idle(); ok && !w.noHand && w.k.hold && w.k.held == w.f.HeldCount() {
 		w.k.hold, w.k.expected, w.k.inside = false, next, w.f.Inside()
 	}
