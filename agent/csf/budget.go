@@ -5,8 +5,10 @@ package csf
 import "time"
 
 const (
-	// floorSymbols may be sent in any SRTT, however little the flow sends (Section 10, rule 1).
+	// floorSymbols may be sent in any SRTT, however little the flow sends, each reckoned at leastSymbol octets or more (Section 10, rule 1).
+	// READ requests are few and small: a share of their own octets would not repair the loss of one, which costs a whole READ again.
 	floorSymbols = 4
+	leastSymbol  = 1024
 	// nodeBurst is how long a worker may save up its share of maxRepairBandwidth, nodeFloor the least it may save up, in octets.
 	nodeBurst = 10 * time.Millisecond
 	nodeFloor = 64 << 10
@@ -22,6 +24,9 @@ func (f *Flow) symbolSize() int64 {
 	return int64(f.repairSize(f.current, true))
 }
 
+// leastBudget is the octets that the flow may send as repair traffic in any SRTT, however little it sends.
+func (f *Flow) leastBudget() int64 { return floorSymbols * max(f.symbolSize(), leastSymbol) }
+
 // allowance is what the flow may still send as repair traffic, in octets.
 type allowance struct {
 	answers  int64 // as answers to requests
@@ -32,7 +37,7 @@ type allowance struct {
 // source octets, with a floor of four symbols. Answers that wait to be sent are taken off already.
 func (f *Flow) allowance(now time.Duration) allowance {
 	past := f.window.sum(now, f.rtt.smoothed())
-	limit := max(int64(f.params.MaxRepairRatio*float64(past.source)), floorSymbols*f.symbolSize())
+	limit := max(int64(f.params.MaxRepairRatio*float64(past.source)), f.leastBudget())
 	answers := past.answers + f.waiting
 	a := allowance{answers: limit - past.ordinary - answers, ordinary: limit - past.ordinary - max(answers, past.demand)}
 	if past.source == 0 {

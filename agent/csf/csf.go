@@ -169,7 +169,8 @@ func (f *Flow) advance(now time.Duration, pkt *roce.Packet) {
 	f.newest, f.reach = pkt.PSN(), roce.Advance(pkt, smallestMTU)
 	f.run = 0
 	f.countSource(now, pkt)
-	if pkt.AckReq() && !f.sample.timing {
+	// The answer to a READ waits for all READs before it: it says nothing of the path.
+	if pkt.AckReq() && !pkt.Opcode().Answered() && !f.sample.timing {
 		f.sample = ackSample{psn: pkt.PSN(), sentAt: now, timing: true}
 	}
 	if f.current != nil {
@@ -184,7 +185,7 @@ func (f *Flow) countSource(now time.Duration, pkt *roce.Packet) {
 	f.stats.SourceOctets += uint64(octets)
 	s := f.window.at(now, f.rtt.smoothed())
 	s.source += int64(octets)
-	f.pacer.pour(now, float64(octets), float64(floorSymbols*f.symbolSize()))
+	f.pacer.pour(now, float64(octets), float64(f.leastBudget()))
 	if s.start == now && f.env.Node != nil { // a new slot, so the rate has been measured
 		f.env.Node.count(&f.node, f.window.rate)
 		f.quietAt = min(f.quietAt, now+quietAfter)

@@ -226,7 +226,7 @@ func checkLast(t testing.TB, events []event, srtt time.Duration, ratio float64, 
 			repair += events[i].octets
 		}
 	}
-	if limit := max(ratio*float64(source), float64(4*symbol)); float64(repair) > limit {
+	if limit := max(ratio*float64(source), float64(4*max(symbol, 1024))); float64(repair) > limit {
 		t.Fatalf("at %v: %d octets of repairs for %d of sources in one SRTT, limit %.0f", now, repair, source, limit)
 	}
 }

@@ -226,6 +226,19 @@ func TestSection5_1_SRTTFromAcknowledgements(t *testing.T) {
 	}
 }
 
+// The answer to a READ comes when all READs before it are served: that is no round trip of the path.
+func TestSection5_1_NoSRTTFromREADs(t *testing.T) {
+	w := protected(t, defaults(), 100)
+	p := readRequest(t, 101, 1<<16)
+	p.P()[8] |= 0x80
+	w.give(p)
+	w.wait(300 * time.Millisecond)
+	w.f.HandleAck(w.now, 101)
+	if s := w.f.Stats().SRTT; s != testRTT {
+		t.Errorf("SRTT %v, want %v", s, testRTT)
+	}
+}
+
 func TestSection5_1_SmallestRTTForgetsAnOldPath(t *testing.T) {
 	var r rtt
 	r.add(start, 10*time.Millisecond, true)
@@ -289,6 +302,35 @@ func TestSection5_1_CloseOfThePeer(t *testing.T) {
 		if m.typ != wire.TypeHello {
 			t.Fatalf("%v while there is no peer", m.typ)
 		}
+	}
+}
+
+// The back-off grows while the handshake or the peer fails, and starts small again once the peer has worked.
+func TestSection5_1_BackOffForgets(t *testing.T) {
+	w := protected(t, fixed(1), 1)
+	psn := roce.PSN(2)
+	pauses := func(report bool) (d time.Duration) {
+		if report {
+			w.report(100, 100, nil)
+		}
+		w.f.HandleClose(w.now, gateway, &wire.Close{FlowID: testID, Reason: wire.CloseResources}, &w.acts)
+		w.take()
+		w.log = nil
+		for begin := w.now; len(w.log) == 0; psn++ {
+			w.write(psn)
+			w.wait(10 * time.Millisecond)
+			d = w.now - begin
+		}
+		w.answerHello(gateway, nil)
+		return d.Round(time.Second)
+	}
+	for i, want := range []time.Duration{1, 2, 4, 8} {
+		if got := pauses(false); got != want*time.Second {
+			t.Errorf("pause %d is %v", i, got)
+		}
+	}
+	if got := pauses(true); got != time.Second {
+		t.Errorf("%v after a report", got)
 	}
 }
 

@@ -36,7 +36,7 @@ func checkBudget(t testing.TB, events []event, srtt time.Duration, ratio float64
 				}
 			}
 		}
-		if limit := max(ratio*float64(source), float64(4*symbol)); float64(repair) > limit {
+		if limit := max(ratio*float64(source), float64(4*max(symbol, 1024))); float64(repair) > limit {
 			t.Fatalf("at %v: %d octets of repairs for %d of sources in one SRTT, limit %.0f", e.at, repair, source, limit)
 		}
 	}
@@ -114,6 +114,27 @@ func TestSection10_FloorOfFourSymbols(t *testing.T) {
 	w.wait(testRTT / 2)
 	if n := len(w.all(wire.TypeRepair)); n != 8 {
 		t.Fatalf("%d symbols", n)
+	}
+}
+
+// A flow of READ requests sends few octets, and the loss of one costs a whole READ again: its symbols are reckoned at 1,024 octets, so that the
+// floor lets as many leave as its blocks want.
+func TestSection10_READRequestsAreRepaired(t *testing.T) {
+	p := fixed(3)
+	p.MaxRepairRatio = 0.25
+	w := newWorld(t, p)
+	w.give(readRequest(t, 1, 1<<16))
+	w.answerHello(gateway, nil)
+	w.wait(testRTT)
+	w.acceptNow(w.lastOf(wire.TypeParamUpdate).param.ConfigID)
+	w.log = nil
+	for i := range 20 {
+		w.give(readRequest(t, roce.PSN(65+64*i), 1<<16))
+		w.wait(2 * time.Millisecond)
+	}
+	w.wait(testRTT)
+	if n := len(w.all(wire.TypeRepair)); n != 60 || w.f.Stats().Withheld != 0 {
+		t.Errorf("%d symbols, %d withheld", n, w.f.Stats().Withheld)
 	}
 }
 

@@ -26,7 +26,7 @@ func (p *pacer) pour(now time.Duration, octets, depth float64) {
 
 // paced reports whether a message may leave now. If not, it arms the deadline at which one may.
 func (f *Flow) paced(now time.Duration) bool {
-	depth := float64(floorSymbols * f.symbolSize())
+	depth := float64(f.leastBudget())
 	f.window.measure(now, f.rtt.smoothed())
 	rate := max(f.window.rate, depth/f.rtt.smoothed().Seconds())
 	p := &f.pacer
