@@ -326,7 +326,7 @@ func TestSection4_1_RepairFitsThePath(t *testing.T) {
 		{"no digest", func(p *Params) { p.Digest = false }, need - 8, "", true},
 		{"k = 64", func(p *Params) { p.K = 64 }, need + 8, "", true},
 		{"IPv6", nil, need + 20, "[2001:db8::1]:52000", true},
-		{"IPv6 too small", nil, 1023 + 84, "[2001:db8::1]:52000", false},
+		{"IPv6 too small, IPv4 would do", nil, 1044 + 64 + 16, "[2001:db8::1]:52000", false},
 	} {
 		p := fixed(1)
 		p.PathMTU = c.pathMTU
