@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,4 +61,22 @@ func (w *world) agentCounters(ctx context.Context) (map[string]uint64, error) {
 		}
 	}
 	return sum, nil
+}
+
+// logFlows prints what the agents know of each flow.
+func (w *world) logFlows(ctx context.Context) {
+	if !w.opt.verbose {
+		return
+	}
+	for i, a := range w.agents {
+		flows, err := a.Flows(ctx)
+		if err != nil {
+			w.log("agents", err.Error())
+			continue
+		}
+		for _, f := range flows {
+			text, _ := json.Marshal(f)
+			w.log([]string{"gwA", "gwB"}[i], string(text))
+		}
+	}
 }

@@ -15,12 +15,13 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"crem.dev/crem/test/lab/topology"
 	"crem.dev/crem/test/lab/trial"
 	"crem.dev/crem/test/rxe/audit"
 	"crem.dev/crem/test/rxe/vm"
 	"crem.dev/crem/test/rxe/watch"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -211,6 +212,7 @@ func (w *world) run(ctx context.Context, c testCase) (result, error) {
 	if err != nil {
 		return r, err
 	}
+	w.logFlows(ctx)
 	r.Seconds, r.Missed, r.Audit = took.Seconds(), missed, ws.audit.Report()
 	r.fill(before, after)
 	w.score(&r, c, failed)
