@@ -8,6 +8,8 @@ LDFLAGS := -s -w -X crem.dev/crem/internal/version.Version=$(VERSION)
 PROGRAMS := crem-agent kubectl-crem
 LAB_PROGRAMS := crem-wan crem-rc crem-demo
 FUZZTIME ?= 20s
+# Packages whose tests run programs against the clock: one after the other.
+TIMED := /test/(system|lab/(bridge|topology|trial))$$
 PURE := ./agent/roce/... ./agent/wire/... ./agent/fec/... ./agent/csf/... ./agent/crf/... ./sim/...
 
 .DEFAULT_GOAL := help
@@ -31,7 +33,8 @@ demo: build-lab ## The same transfer without and with CREM over a lossy 20 ms li
 .PHONY: test
 test: ## Unit, property, golden, fuzz seeds, race, network namespaces (as root)
 	$(GO) vet ./...
-	$(GO) test -count=1 -shuffle=on -timeout 15m ./...
+	$(GO) test -count=1 -shuffle=on -timeout 15m $$($(GO) list ./... | grep -vE '$(TIMED)')
+	$(GO) test -count=1 -p 1 -timeout 15m $$($(GO) list ./... | grep -E '$(TIMED)')
 	$(GO) test -count=1 -race -short -timeout 20m ./agent/roce/... ./agent/wire/... ./agent/fec/... ./agent/engine/... ./internal/... ./agent/node/... ./agent/metrics/...
 	$(GO) test -count=1 -race -short -timeout 20m -run '^TestSection' ./agent/csf ./agent/crf
 

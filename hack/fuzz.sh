@@ -9,6 +9,6 @@ echo "fuzz: $targets targets, $time each"
 grep -rlE '^func Fuzz[A-Za-z0-9_]+\(f \*testing\.F\)' --include='*_test.go' . | sort | while read -r file; do
 	grep -oE '^func Fuzz[A-Za-z0-9_]+' "$file" | sed 's/^func //' | while read -r name; do
 		echo "fuzz: ${file%/*} $name"
-		go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" "./${file%/*}" </dev/null
+		go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 10x "./${file%/*}" </dev/null
 	done
 done

@@ -56,7 +56,7 @@ func parse() options {
 	flag.StringVar(&o.only, "only", "", "run only the transfers whose name contains this `text`, after the lossless one")
 	flag.Int64Var(&o.link.rate, "rate", 400_000_000, "of the link, in `bits` per second")
 	flag.DurationVar(&o.link.rtt, "rtt", 20*time.Millisecond, "round-trip `time`")
-	flag.Float64Var(&o.link.window, "window", 1.6, "packets in flight, in bandwidth-delay products")
+	flag.Float64Var(&o.link.window, "window", 3, "packets in flight, in bandwidth-delay products")
 	flag.IntVar(&o.link.depth, "depth", 8, "messages outstanding")
 	flag.DurationVar(&o.link.duration, "duration", 10*time.Second, "`time` of each measurement")
 	flag.DurationVar(&o.link.warmup, "warmup", 3*time.Second, "`time` before each measurement")
