@@ -335,7 +335,6 @@ func (e *Engine) Run(ctx context.Context) error {
 		go func() {
 			defer e.running.Done()
 			runtime.LockOSThread()              // never unlocked: a thread with another priority must not serve others
-			_ = pinThread(w.id, len(e.workers)) // refused: injected frames may be out of order after a migration
 			w.realtime.Store(e.opts.Realtime && preferThread() == nil)
 			w.run(e.stop)
 		}()
