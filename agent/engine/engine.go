@@ -334,7 +334,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.running.Add(1)
 		go func() {
 			defer e.running.Done()
-			runtime.LockOSThread()              // never unlocked: a thread with another priority must not serve others
+			runtime.LockOSThread() // never unlocked: a thread with another priority must not serve others
 			w.realtime.Store(e.opts.Realtime && preferThread() == nil)
 			w.run(e.stop)
 		}()
