@@ -13,8 +13,9 @@ import (
 	"crem.dev/crem/test/lab/wan"
 )
 
-// TestSection5_1_HelloOnThePath: no site has gateways configured, so HELLO goes to the flow's destination. The gateway on the path takes it, answers from
-// the destination's address, and goes on taking what is sent there: flows of both IP versions are protected, each by messages of its own version.
+// TestSection5_1_HelloOnThePath: no site has gateways configured, so HELLO goes from the flow's source to its destination. The gateway on the path takes
+// it, answers from the destination's address, and goes on taking what is sent there; the sender's gateway takes the answers. Flows of both IP versions are
+// protected, each by messages of its own version.
 func TestSection5_1_HelloOnThePath(t *testing.T) {
 	w := newWorld(t, options{path: lossy(), profile: proactive, gateways: [2]string{noGateways, noGateways}})
 	tap := w.sniff()
@@ -49,8 +50,8 @@ func TestSection5_1_HelloOnThePath(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"HELLO from 192.0.2.1 to 10.2.0.2", "HELLO_ACK from 10.2.0.2 to 192.0.2.1", "LOSS_REPORT from 10.2.0.2 to 192.0.2.1",
-		"HELLO from 2001:db8:a::1 to fd00:2::2", "HELLO_ACK from fd00:2::2 to 2001:db8:a::1", "LOSS_REPORT from fd00:2::2 to 2001:db8:a::1",
+		"HELLO from 10.1.0.2 to 10.2.0.2", "HELLO_ACK from 10.2.0.2 to 10.1.0.2", "LOSS_REPORT from 10.2.0.2 to 10.1.0.2",
+		"HELLO from fd00:1::2 to fd00:2::2", "HELLO_ACK from fd00:2::2 to fd00:1::2", "LOSS_REPORT from fd00:2::2 to fd00:1::2",
 	} {
 		if seen[want] == 0 {
 			t.Errorf("no %s on the path: %v", want, seen)
@@ -88,30 +89,38 @@ func TestSection4_PathMTUTooSmall(t *testing.T) {
 	}
 }
 
-// TestReorderingIsNoLoss: packets that overtake each other within the tolerance of Section 7.1 cause no request, no report of loss and no restoration.
+// TestReorderingIsNoLoss: packets that overtake each other within the tolerance of Section 7.1 cause no request, no report of loss, and no restoration;
+// the receiver gets them in order.
 func TestReorderingIsNoLoss(t *testing.T) {
-	w := newWorld(t, options{
-		path:    wan.Settings{Delay: wan.Duration(20 * time.Millisecond), Reorder: 0.02, ReorderDelay: wan.Duration(400 * time.Microsecond), Seed: 5},
-		profile: proactive,
-	})
-	o := rdma()
-	o.Config.Rate, o.Config.Window = 60_000_000, 1000
-	d := w.transfer(o, false, false).end()
-	path := w.path()
-	reordered := path.AToB.Reordered[wan.RoCEData].Packets
-	t.Logf("%d packets reordered, late frames of the WAN %d, at most %v; %d NAKs", reordered, path.AToB.Late, path.AToB.LateMax, d.requester.NAKs)
-	if reordered < 50 {
-		t.Fatalf("only %d packets were reordered", reordered)
-	}
-	f := w.b.one("crf")
+	w := newWorld(t, options{path: wan.Settings{Delay: wan.Duration(20 * time.Millisecond)}, profile: proactive})
+	w.discard(w.lab.HostB)
+	s := w.stream(streamOptions{rate: 5000, swap: 64})
+	w.awaitProtecting(1)
+	s.moves(10_000)
+	sent, got := s.end()
+	f, kernel := w.b.one("crf"), w.b.status().Counters
+	t.Logf("%d sent, %d arrived, %d out of order; %d held; %s", sent, got.distinct, got.order, kernel["kernel_held"], nonzero(f.Counters))
 	c := f.Counters
+	if busy() {
+		t.Log("the machine is too busy to tell: a frame that waits for a processor is late")
+		return
+	}
 	if n := c["block_requests"] + c["range_requests"]; n > 0 || c["lost"] > 0 || c["restored"] > 0 {
-		t.Errorf("%d requests, %d reported lost, %d restored: %s", n, c["lost"], c["restored"], nonzero(c))
+		t.Errorf("%d requests, %d reported lost, %d restored", n, c["lost"], c["restored"])
 	}
-	if d.requester.NAKs > 0 {
-		t.Errorf("%d NAKs: the receiver saw the reordering", d.requester.NAKs)
+	if c["reordered"] < 100 {
+		t.Errorf("%d packets seen reordered", c["reordered"])
 	}
-	if c["reordered"] == 0 {
-		t.Errorf("no reordering seen: %s", nonzero(c))
+	if got.distinct != sent {
+		t.Errorf("%d packets lost (%v)", sent-got.distinct, got.missing(sent))
 	}
+	// Before the flow is protected, and while the kernel program has not heard from its worker, packets pass as they come.
+	if unprotected := got.before(c, kernel); got.order > unprotected {
+		t.Errorf("%d packets out of order, at most %d of them not protected", got.order, unprotected)
+	}
+}
+
+// before bounds how many packets of a stream passed without protection.
+func (g *received) before(flow, kernel map[string]uint64) int {
+	return int(kernel["kernel_unregistered"] + kernel["kernel_open_stale"] + flow["released_not_protected"])
 }

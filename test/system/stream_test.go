@@ -42,6 +42,7 @@ type streamOptions struct {
 	rate     int // packets a second
 	data     int // octets of payload
 	first    roce.PSN
+	swap     int // each packet with a multiple of swap as its number leaves behind the three after it; 0: none
 }
 
 // received is what the receiver saw.
@@ -153,15 +154,30 @@ func (s *stream) send(out *raw.Sender, model frames.RoCE) {
 			continue
 		}
 		for range batch {
-			rc.Fill(data, streamSeed, uint64(n), 0)
+			i := s.number(n)
+			rc.Fill(data, streamSeed, uint64(i), 0)
 			p := model
-			p.PSN, p.ID, p.Data = uint32(s.o.first.Add(n)), uint16(7*n), data
+			p.PSN, p.ID, p.Data = uint32(s.o.first.Add(i)), uint16(7*i), data
 			out.Queue(p.Frame())
 			n++
 		}
 		out.Flush()
 		s.sent.Store(int64(n))
 	}
+}
+
+// number is that of the packet which leaves as the nth. A batch begins with a multiple of 16, so that packets change places within one.
+func (s *stream) number(n int) int {
+	if s.o.swap == 0 {
+		return n
+	}
+	switch at := n % s.o.swap; {
+	case at < 3:
+		return n + 1
+	case at == 3:
+		return n - 3
+	}
+	return n
 }
 
 // receive notes what arrives.

@@ -67,13 +67,13 @@ func (t *transfer) end() *done {
 	var d done
 	out, err := t.requester.Wait(t.wait)
 	if err == nil {
-		err = json.Unmarshal(out, &d.requester)
+		err = unmarshal(out, &d.requester)
 	}
 	if err != nil {
 		t.w.t.Fatal(err)
 	}
 	if out, err = t.responder.Stop(patience); err == nil {
-		err = json.Unmarshal(out, &d.responder)
+		err = unmarshal(out, &d.responder)
 	}
 	if err != nil {
 		t.w.t.Fatal(err)
@@ -89,3 +89,6 @@ func (t *transfer) end() *done {
 	}
 	return &d
 }
+
+// unmarshal reads what crem-rc printed.
+func unmarshal(out []byte, r *endpoint.Result) error { return json.Unmarshal(out, r) }

@@ -106,7 +106,7 @@ const (
 	stopTimeout  = 10 * time.Second
 )
 
-// Run runs a case. Whatever happens, nothing of it is left.
+// Run runs a case, when no other trial runs on this machine. Whatever happens, nothing of it is left.
 func Run(ctx context.Context, p Programs, c Case) (*Outcome, error) {
 	if c.LANMTU == 0 {
 		c.LANMTU = 4200
@@ -114,6 +114,11 @@ func Run(ctx context.Context, p Programs, c Case) (*Outcome, error) {
 	if c.WANMTU == 0 {
 		c.WANMTU = 4300
 	}
+	release, err := takeTurn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	dir, err := os.MkdirTemp("", "crem-lab-")
 	if err != nil {
 		return nil, err

@@ -135,3 +135,21 @@ func TestABrokenProfileIsSaid(t *testing.T) {
 		t.Log(err)
 	}
 }
+
+func TestTrialsTakeTurns(t *testing.T) {
+	first, err := takeTurn(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := takeTurn(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second trial did not wait: %v", err)
+	}
+	first()
+	second, err := takeTurn(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second()
+}
