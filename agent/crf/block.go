@@ -98,12 +98,15 @@ func (f *Flow) meet(now time.Duration, first pos, c *configuration, m *wire.Repa
 		f.start = first
 	}
 	f.reachTo(now, first, end)
+	gapped := len(f.gaps) > 0
 	rounds, asked := f.gaps.cut(first, end)
 	f.absent(first, fec.Full(k).AndNot(m.Present))
 	want := f.wanted(first, k, m.Present)
+	if gapped {
+		defer f.sweep(first, end) // what was kept only because of a gap that is in the block
+	}
 	if want.Empty() {
 		f.settleRange(first, end)
-		f.sweep(first, end)
 		f.wake()
 		return nil
 	}
@@ -113,7 +116,6 @@ func (f *Flow) meet(now time.Duration, first pos, c *configuration, m *wire.Repa
 	b.rounds, b.asked, b.sampled = rounds, asked, rounds > 1
 	f.insert(b)
 	f.await(now, b, want)
-	f.sweep(first, end)
 	f.stats.Blocks++
 	f.wake()
 	return b
