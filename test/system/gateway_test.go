@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -286,14 +285,6 @@ func nonzero(counters map[string]uint64) string {
 	}
 	slices.Sort(words)
 	return strings.Join(words, ", ")
-}
-
-// within waits until ok holds and returns how long that took.
-func (w *world) within(what string, ok func() bool) time.Duration {
-	w.t.Helper()
-	start := time.Now()
-	w.eventually(what, ok)
-	return time.Since(start)
 }
 
 // interfaceIndex is that of an interface of the calling thread's namespace.

@@ -186,13 +186,6 @@ func (w *world) path() (r bridge.Report) {
 	return r
 }
 
-// setPath changes both directions of the WAN.
-func (w *world) setPath(settings string) {
-	w.t.Helper()
-	var now any
-	w.askWAN(http.MethodPatch, "/v1/settings", fmt.Sprintf(`{"both": %s}`, settings), &now)
-}
-
 // do runs f in a namespace.
 func (w *world) do(n *topology.Namespace, f func() error) {
 	w.t.Helper()
