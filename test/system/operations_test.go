@@ -41,7 +41,7 @@ func TestEveryOperationIsProtected(t *testing.T) {
 					wantRestored(t, w, 2)
 				}
 			}
-			if naks[true]*4 > naks[false] {
+			if naks[true]*3 > naks[false]*2 {
 				t.Errorf("%d NAKs with agents, %d without", naks[true], naks[false])
 			}
 		})
