@@ -169,3 +169,29 @@ func TestSection8_1_LossReportWhileTheSenderOnlyRepeats(t *testing.T) {
 		t.Errorf("%d reports in 25 round trips, at most %v apart, of %d packets", n, longest, sum.Expected)
 	}
 }
+
+// A READ that is resumed while later ones are outstanding sits on a PSN that carried no packet before: nothing was lost there.
+func TestSection8_1_AResumedREADIsNoLoss(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 0, with(longHold))
+	left := map[roce.PSN]int{101: 50, 151: 50, 120: 31}
+	w.src.opcode = func(p roce.PSN) roce.Opcode {
+		if left[p] > 0 {
+			return roce.ReadRequest
+		}
+		return roce.SendOnly
+	}
+	w.src.data = func(p roce.PSN) int {
+		if left[p] > 0 {
+			return left[p] * testMTU
+		}
+		return 100
+	}
+	for _, psn := range []int{100, 101, 151, 120, 201} {
+		w.packets(psn, 1)
+	}
+	w.wait(time.Second)
+	sum, _, _ := w.reports()
+	if sum.Expected != sum.Received || w.f.stats.Lost != 0 {
+		t.Errorf("expected %d, received %d, lost %d", sum.Expected, sum.Received, w.f.stats.Lost)
+	}
+}

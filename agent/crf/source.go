@@ -161,7 +161,9 @@ func (f *Flow) duplicate(now time.Duration, p, end pos, pkt *roce.Packet, gaveUp
 func (f *Flow) account(now time.Duration, p pos, s *segment, cause LateCause) {
 	if cause != NotLate {
 		f.stats.Late[cause]++
-		f.countLost(now, s, p)
+		if s.has(p, missing) { // else it was counted when it was given up, or is a READ resumed on a PSN that carried no packet before
+			f.countLost(now, s, p)
+		}
 		return
 	}
 	if s.has(p, missing) {
