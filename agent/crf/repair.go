@@ -32,6 +32,9 @@ func (f *Flow) HandleRepair(now time.Duration, m *wire.Repair, ce bool, acts *[]
 		f.begin(m.Start)
 	}
 	first := near(f.top, m.Start)
+	if f.unseen {
+		f.passUnseen(first + pos(m.K))
+	}
 	b := f.openBlock(first)
 	if b == nil {
 		if reason, ok := f.placeable(first, int(m.K)); !ok {

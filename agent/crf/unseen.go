@@ -4,7 +4,7 @@ package crf
 
 // Unseen tells that packets of the flow may have passed without a copy before the one that the next HandleSource takes: the kernel
 // program has failed open, because its ring was full or this side came too late. What lies between the newest packet and that one then
-// counts as passed. It is not waited for, not asked for, and not reported: a busy node would look like a lossy path, and open the
+// counts as passed, and so does what REPAIRs protect that come meanwhile. It is not waited for, not asked for, and not reported: a busy node would look like a lossy path, and open the
 // circuit breaker of its peer. What was lost there all the same is left to the transport.
 func (f *Flow) Unseen() { f.unseen = true }
 
@@ -25,7 +25,7 @@ func (f *Flow) passUnseen(p pos) {
 			f.stats.Missing--
 			f.uncountLost(s, q)
 		}
-		if !s.has(q, arrived) {
+		if !s.has(q, arrived) && !s.has(q, settled) {
 			s.set(q, settled)
 			f.stats.Unseen++
 		}

@@ -42,6 +42,26 @@ func TestSection8_1_PassedWithoutACopyIsNoLoss(t *testing.T) {
 	}
 }
 
+// A slow flow: its blocks have one packet, and their REPAIRs come long before the next packet that is seen.
+func TestSection8_1_RepairsOfUnseenPackets(t *testing.T) {
+	for _, delivery := range []Delivery{InOrder, Immediate} {
+		w := configured(t, fec.Cauchy, 8, 2, with(func(p *Params) { p.Delivery = delivery }))
+		w.packets(96, 4)
+		w.k.failOpen = true
+		for psn := 100; psn < 110; psn++ {
+			w.packets(psn, 1)
+			w.repair(w.src.repair(psn, 1, 0))
+			w.wait(2 * testRTT)
+		}
+		w.k.failOpen = false
+		w.packets(110, 8, 114)
+		w.repair(w.src.repair(110, 8, 0))
+		if s := w.f.Stats(); s.Lost != 1 || s.Restored != 1 || s.Unseen != 10 || s.BlockRequests+s.RangeRequests != 0 {
+			t.Errorf("%v: %+v", delivery, *s)
+		}
+	}
+}
+
 // What is lost after the kernel has recovered is restored, though positions of its block passed unseen: they are unknown for decoding.
 func TestSection6_LossInABlockWithUnseenPositions(t *testing.T) {
 	w := configured(t, fec.Cauchy, 8, 2)

@@ -291,6 +291,9 @@ func (w *world) repair(m wire.Repair) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if w.k.missed {
+		w.f.Unseen()
+	}
 	w.f.HandleRepair(w.now, &parsed, false, &w.acts)
 	for i := range b {
 		b[i] = 0xdb

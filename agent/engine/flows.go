@@ -103,19 +103,20 @@ func (f *recvFlow) poll(now time.Duration) {
 	f.w.finishRecv(f)
 }
 
-// mayHaveMissed reports whether packets of the flow may have passed without a copy before this frame. The count is read when they have long
-// passed, and the ring has older frames too: all up to that time are doubtful, and the first one after it.
-func (f *recvFlow) mayHaveMissed(missed uint64, now, at time.Duration) bool {
-	if missed != f.missed {
-		f.missed, f.unseen = missed, now
+// doubtful reports whether packets of the flow may have passed without a copy. The count is read when they have long passed, and the ring has
+// older frames too: all up to that time are doubtful, and the first one after it, which ends the doubt.
+func (f *recvFlow) doubtful() bool {
+	if missed := f.w.e.holder.Missed(f.index); missed != f.missed {
+		f.missed, f.unseen = missed, packet.Now()
 	}
-	if f.unseen == 0 {
-		return false
-	}
+	return f.unseen != 0
+}
+
+// seen notes that a frame which came at that time was handled.
+func (f *recvFlow) seen(at time.Duration) {
 	if at > f.unseen {
 		f.unseen = 0
 	}
-	return true
 }
 
 func (f *recvFlow) nextDeadline() time.Duration { return f.machine.NextDeadline() }

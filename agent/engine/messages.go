@@ -162,6 +162,9 @@ func (w *worker) toReceiver(d *Domain, m *packet.Message, h *wire.Header) {
 			w.drops[dropMessage]++
 			return
 		}
+		if r.doubtful() {
+			r.machine.Unseen()
+		}
 		r.machine.HandleRepair(w.now, &x, m.TOS&ecnMask == ecnCE, &w.crfActs)
 	} else {
 		x, err := wire.ParseParamUpdate(m.Data)

@@ -47,8 +47,9 @@ func (w *worker) arrived(f *packet.Frame) {
 		return
 	}
 	r.last, r.ifindex = w.now, f.Ifindex
-	if missed := w.e.holder.Missed(r.index); (missed != r.missed || r.unseen != 0) && r.mayHaveMissed(missed, packet.Now(), f.Time) {
+	if r.doubtful() {
 		r.machine.Unseen()
+		r.seen(f.Time)
 	}
 	r.machine.HandleSource(w.now, &pkt, held, &w.crfActs)
 	w.carryOut(r)
