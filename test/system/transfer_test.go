@@ -84,8 +84,8 @@ func (t *transfer) end() *done {
 	if d.requester.Failed+d.responder.Failed+d.requester.Unfinished > 0 || d.requester.Messages == 0 {
 		t.w.t.Errorf("%d messages complete, %d not, %d connections failed", d.requester.Messages, d.requester.Unfinished, d.requester.Failed+d.responder.Failed)
 	}
-	if d.requester.RingDropped+d.responder.RingDropped+d.requester.SendDropped+d.responder.SendDropped > 0 {
-		t.w.t.Logf("the machine was too busy: the hosts lost frames by themselves, %+v, %+v", d.requester, d.responder)
+	if n := d.requester.RingDropped + d.responder.RingDropped + d.requester.SendDropped + d.responder.SendDropped; n > 0 {
+		t.w.t.Logf("the machine was too busy: the hosts lost %d frames by themselves", n)
 	}
 	return &d
 }
