@@ -60,8 +60,13 @@ func TestSection5_2_Repeated(t *testing.T) {
 	if s := w.configure(1, fec.Cauchy, 8, 2, testT); s != wire.StatusAccepted {
 		t.Errorf("the same again: %v", s)
 	}
-	if s := w.configure(1, fec.Cauchy, 9, 2, testT); s != wire.StatusLimitsExceeded {
-		t.Errorf("other values under an ID in use: %v", s)
+	for _, other := range [][3]int{{9, 2, testT}, {8, 1, testT}, {8, 2, testT + 4}} {
+		if s := w.configure(1, fec.Cauchy, other[0], other[1], other[2]); s != wire.StatusLimitsExceeded {
+			t.Errorf("other values %v under an ID in use: %v", other, s)
+		}
+	}
+	if s := w.configure(1, fec.XOR, 8, 1, testT); s != wire.StatusLimitsExceeded {
+		t.Errorf("another scheme under an ID in use: %v", s)
 	}
 	if len(w.f.configs) != 1 || w.f.configs[0].k != 8 {
 		t.Errorf("configurations %+v", w.f.configs)

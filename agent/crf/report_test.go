@@ -195,3 +195,23 @@ func TestSection8_1_AResumedREADIsNoLoss(t *testing.T) {
 		t.Errorf("expected %d, received %d, lost %d", sum.Expected, sum.Received, w.f.stats.Lost)
 	}
 }
+
+// Rule 3: what turns out to be absent after its report has left is taken off a later interval's losses, not off what was received.
+func TestSection8_1_AbsentAfterItsReport(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 0, with(longHold))
+	w.packets(100, 10, 105)
+	w.wait(19 * time.Millisecond) // asked for and reported lost
+	if sum, n, _ := w.reports(); n != 1 || sum.Expected != 10 || sum.Received != 9 {
+		t.Fatalf("%d reports, %+v", n, sum)
+	}
+	w.src.absent[105] = true
+	w.repair(w.src.info(104, 8))
+	w.packets(110, 10)
+	w.wait(30 * time.Millisecond)
+	w.packets(120, 10, 125) // a true loss
+	w.wait(19 * time.Millisecond)
+	sum, _, _ := w.reports()
+	if sum.Received != 28 || sum.Expected != 29 { // of 29 present ones, one was lost
+		t.Errorf("%+v", sum)
+	}
+}

@@ -408,3 +408,18 @@ func TestSection7_1_AtLeastOneSymbol(t *testing.T) {
 	w.repair(w.src.retx(100, 8, 7, set(1, 2)))
 	w.wantOrder(100, 9)
 }
+
+// A REPAIR of a block further on tells that all before it was sent: what has not come is missing, also without a packet behind it.
+func TestSection6_3_RepairAheadOfThePackets(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 2, with(longHold))
+	w.packets(100, 8)
+	for i := 108; i < 124; i++ {
+		w.src.frame(roce.PSN(i)) // two blocks, lost to the last packet
+	}
+	w.repair(w.src.repair(116, 8, 0))
+	w.wait(3 * time.Millisecond)
+	r := w.requests()
+	if w.f.stats.Missing != 16 || len(r) != 1 || !same(ranges(r[0]), 108, 8) {
+		t.Errorf("%d positions missing, %+v", w.f.stats.Missing, r)
+	}
+}
