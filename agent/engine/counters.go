@@ -32,32 +32,34 @@ var counterNames = [numCounters]string{
 type drop uint8
 
 const (
-	dropVLAN        drop = iota // VLAN-tagged RoCEv2: not what the wire of an IP uplink carries
-	dropSuperPacket             // a super-packet that a device will cut: segmentation offload is on
-	dropFlowTable               // the flow table is full
-	dropNoSocket                // the domain's socket is gone
-	dropTaken                   // a taken frame that is no UDP datagram
-	dropMessage                 // not a CREM message: version, type or length
-	dropOutside                 // from an address outside the domain
-	dropUnknownFlow             // Flow ID or nonce that names no flow
-	dropWrongPeer               // not from the address that sent HELLO or HELLO_ACK
-	dropFlowKind                // HELLO for a Flow Kind that this agent does not know
-	dropNoProfile               // HELLO for a flow that no profile takes here
-	dropNotOnPath               // HELLO for a flow whose packets do not arrive here
-	dropOtherPeer               // HELLO for a flow that another sender protects
-	dropHelloRate               // HELLO over the sender's limits
-	dropReplay                  // HELLO with a nonce of an earlier series
-	dropReporter                // PATH_REPORT from outside the reporters
-	dropMailbox                 // the owner's mailbox is full
-	dropParse                   // first of the parser's reasons (roce.Reason)
-	numDrops        = dropParse + drop(roce.Version) + 1
+	dropVLAN         drop = iota // VLAN-tagged RoCEv2: not what the wire of an IP uplink carries
+	dropSuperPacket              // a super-packet that a device will cut: segmentation offload is on
+	dropFlowTable                // the flow table is full
+	dropNoSocket                 // the domain's socket is gone
+	dropTaken                    // a taken frame that is no UDP datagram
+	dropMessage                  // not a CREM message: version, type or length
+	dropOutside                  // from an address outside the domain
+	dropUnknownFlow              // Flow ID or nonce that names no flow
+	dropWrongPeer                // not from the address that sent HELLO or HELLO_ACK
+	dropWrongAddress             // taken from the path, but not to the address that the flow uses
+	dropFlowKind                 // HELLO for a Flow Kind that this agent does not know
+	dropNoProfile                // HELLO for a flow that no profile takes here
+	dropNotOnPath                // HELLO for a flow whose packets do not arrive here
+	dropOtherPeer                // HELLO for a flow that another sender protects
+	dropHelloRate                // HELLO over the sender's limits
+	dropReplay                   // HELLO with a nonce of an earlier series
+	dropReporter                 // PATH_REPORT from outside the reporters
+	dropMailbox                  // the owner's mailbox is full
+	dropParse                    // first of the parser's reasons (roce.Reason)
+	numDrops         = dropParse + drop(roce.Version) + 1
 )
 
 var dropNames = func() [numDrops]string {
 	n := [numDrops]string{
 		dropVLAN: "vlan", dropSuperPacket: "super_packet", dropFlowTable: "flow_table_full", dropNoSocket: "no_socket", dropTaken: "taken_malformed",
 		dropMessage: "message_malformed", dropOutside: "outside_domain", dropUnknownFlow: "unknown_flow", dropWrongPeer: "wrong_peer",
-		dropFlowKind: "flow_kind", dropNoProfile: "no_profile", dropNotOnPath: "not_on_path", dropOtherPeer: "other_peer",
+		dropWrongAddress: "wrong_address",
+		dropFlowKind:     "flow_kind", dropNoProfile: "no_profile", dropNotOnPath: "not_on_path", dropOtherPeer: "other_peer",
 		dropHelloRate: "hello_rate", dropReplay: "hello_replayed", dropReporter: "not_a_reporter", dropMailbox: "mailbox_full",
 	}
 	for r := roce.OK; r <= roce.Version; r++ {

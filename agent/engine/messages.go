@@ -152,8 +152,7 @@ func (w *worker) toReceiver(d *Domain, m *packet.Message, h *wire.Header) {
 		w.answerUnknown(d, m, h)
 		return
 	}
-	if r.peer.Addr() != m.From.Addr() {
-		w.drops[dropWrongPeer]++
+	if !w.belongs(m, r.peer.Addr(), r.local) {
 		return
 	}
 	if h.Type == wire.TypeRepair {
@@ -194,6 +193,9 @@ func (w *worker) toSender(d *Domain, m *packet.Message, h *wire.Header) {
 		w.answerUnknown(d, m, h)
 		return
 	}
+	if !w.belongs(m, s.known.peer, s.from) {
+		return
+	}
 	switch h.Type {
 	case wire.TypeParamAck:
 		if x, err := wire.ParseParamAck(m.Data); err != nil {
@@ -228,6 +230,9 @@ func (w *worker) helloAck(m *packet.Message) {
 		w.drops[dropUnknownFlow]++
 		return
 	}
+	if !w.belongs(m, m.From.Addr(), s.from) {
+		return
+	}
 	s.machine.HandleHelloAck(w.now, m.From, &x, &w.csfActs)
 	w.learnNames(s)
 	w.finishSend(s)
@@ -241,21 +246,37 @@ func (w *worker) close(m *packet.Message, h *wire.Header) {
 		return
 	}
 	if s := w.sendKnown[peerFlow{m.From.Addr(), h.FlowID}]; s != nil {
-		s.machine.HandleClose(w.now, m.From, &x, &w.csfActs)
-		w.learnNames(s)
-		w.finishSend(s)
+		if w.belongs(m, s.known.peer, s.from) {
+			s.machine.HandleClose(w.now, m.From, &x, &w.csfActs)
+			w.learnNames(s)
+			w.finishSend(s)
+		}
 		return
 	}
 	r := w.receiving[h.FlowID]
-	switch {
-	case r == nil:
+	if r == nil {
 		w.drops[dropUnknownFlow]++
-	case r.peer.Addr() != m.From.Addr():
-		w.drops[dropWrongPeer]++
-	default:
+		return
+	}
+	if w.belongs(m, r.peer.Addr(), r.local) {
 		r.machine.HandleClose(w.now, &x, &w.crfActs)
 		w.finishRecv(r)
 	}
+}
+
+// belongs reports whether a message is one of a flow's peer, sent to the address that the flow uses here: the node's own, or that of an endpoint
+// whose HELLO went by the path. What is taken from the path for another endpoint has nothing to do with the flow. It may be the answer that a
+// stranger has provoked from the peer, with the flow's ID in it.
+func (w *worker) belongs(m *packet.Message, peer, own netip.Addr) bool {
+	switch {
+	case m.From.Addr() != peer:
+		w.drops[dropWrongPeer]++
+		return false
+	case m.To != own && !w.snap.local[m.To]:
+		w.drops[dropWrongAddress]++
+		return false
+	}
+	return true
 }
 
 // answerUnknown tells a peer that its flow does not exist here, so that after a restart it asks again instead of sending repairs for nobody. A

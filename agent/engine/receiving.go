@@ -182,6 +182,10 @@ func (w *worker) hello(d *Domain, m *packet.Message, h *wire.Hello) {
 		w.drops[dropFlowKind]++
 		return
 	}
+	if m.To != key.Dst && !w.snap.local[m.To] {
+		w.drops[dropWrongAddress]++
+		return
+	}
 	profile := w.snap.cfg.receivingProfile(d, key)
 	if profile == nil {
 		w.drops[dropNoProfile]++

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/roce"
 )
 
@@ -234,6 +235,32 @@ func TestJudge(t *testing.T) {
 	for a, want := range map[string]bool{"192.0.2.1": true, "10.2.9.9": true, "198.51.100.7": false} {
 		if d.inside(addr(a)) != want {
 			t.Errorf("inside(%s) is %v", a, !want)
+		}
+	}
+}
+
+// Section 11: a message counts for a flow only from its peer, and only at the address that the flow uses here. A CLOSE that a stranger provokes from the
+// peer is sent to the stranger's address and taken on the path: with the flow's ID in it, and from the peer.
+func TestSection11_MessageForAnotherEndpoint(t *testing.T) {
+	addr := netip.MustParseAddr
+	gateway, peer, endpoint, stranger := addr("192.0.2.1"), addr("198.51.100.1"), addr("10.1.0.2"), addr("10.1.0.77")
+	w := &worker{snap: &snapshot{local: map[netip.Addr]bool{gateway: true}}}
+	for _, tc := range []struct {
+		what           string
+		from, to, uses netip.Addr
+		want           bool
+		why            drop
+	}{
+		{"from the peer to the gateway", peer, gateway, netip.Addr{}, true, 0},
+		{"from the peer to the endpoint whose flow went by the path", peer, endpoint, endpoint, true, 0},
+		{"from another than the peer", stranger, gateway, netip.Addr{}, false, dropWrongPeer},
+		{"taken from the path, for a flow that uses the gateway's address", peer, stranger, netip.Addr{}, false, dropWrongAddress},
+		{"taken from the path for another endpoint", peer, stranger, endpoint, false, dropWrongAddress},
+	} {
+		w.drops = [numDrops]uint64{}
+		m := packet.Message{From: netip.AddrPortFrom(tc.from, 52000), To: tc.to}
+		if got := w.belongs(&m, peer, tc.uses); got != tc.want || !got && w.drops[tc.why] != 1 {
+			t.Errorf("%s: %v, drops %v", tc.what, got, w.drops)
 		}
 	}
 }
