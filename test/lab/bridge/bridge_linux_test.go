@@ -368,9 +368,9 @@ func TestLoad(t *testing.T) {
 			cpu := func(u syscall.Rusage) float64 {
 				return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 			}
-			t.Logf("%d octets, offered %d a second each way: came %d and %d of %d; ring dropped %d %d, send dropped %d %d, late > 1 ms %d %d, worst %v; CPU %.1f s with generators and sinks",
-				size, offered, came[0], came[1], offered*seconds, r[0].RingDropped, r[1].RingDropped, r[0].SendDropped, r[1].SendDropped,
-				r[0].Late, r[1].Late, time.Duration(r[0].LateMax), cpu(after)-cpu(before))
+			t.Logf("%d octets, offered %d a second each way for %d s: bridge took %d and %d frames, lost for want of slots %d and %d, sent %d and %d; the sinks saw %d and %d; late > 1 ms %d and %d, worst %v; CPU %.1f s with generators and sinks",
+				size, offered, seconds, r[0].In.Total(), r[1].In.Total(), r[0].RingDropped, r[1].RingDropped, r[0].Out.Total()-r[0].SendDropped, r[1].Out.Total()-r[1].SendDropped,
+				came[0], came[1], r[0].Late, r[1].Late, max(time.Duration(r[0].LateMax), time.Duration(r[1].LateMax)), cpu(after)-cpu(before))
 		}
 	}
 }
