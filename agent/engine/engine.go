@@ -20,6 +20,7 @@ import (
 	"crem.dev/crem/agent/csf"
 	"crem.dev/crem/agent/fec"
 	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/realtime"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/uplink"
 )
@@ -330,12 +331,14 @@ func (e *Engine) Run(ctx context.Context) error {
 		return errors.New("engine: no configuration was applied")
 	}
 	e.holder.SetBypass(false)
+	preferred := e.opts.Realtime && realtime.Prefer() == nil
 	for _, w := range e.workers {
 		e.running.Add(1)
+		w.realtime.Store(preferred)
 		go func() {
 			defer e.running.Done()
-			runtime.LockOSThread() // never unlocked: a thread with another priority must not serve others
-			w.realtime.Store(e.opts.Realtime && preferThread() == nil)
+			runtime.LockOSThread() // its sleeps are a thread's own, and so is the core that the kernel gives it
+			defer runtime.UnlockOSThread()
 			w.run(e.stop)
 		}()
 	}

@@ -79,7 +79,7 @@ them over without a gap. crem-agent uninstall removes them.`,
 	f.StringVar(&o.socket, "socket", agentapi.DefaultSocket, "Unix socket for kubectl-crem")
 	f.StringVar(&o.metricsAddr, "metrics-addr", "127.0.0.1:9464", "address of /metrics, /healthz and /readyz; empty: none")
 	f.IntVar(&o.workers, "workers", 0, "packet workers (default: one per processor)")
-	f.BoolVar(&o.realtime, "realtime", true, "run the packet workers before ordinary programs; needs the capability SYS_NICE, without it they run as all others do")
+	f.BoolVar(&o.realtime, "realtime", true, "run the agent before ordinary programs, so that its packet workers are not kept waiting; needs the capability SYS_NICE, without it it runs as all others do")
 	f.StringVar(&o.memory, "memory", "1Gi", "most memory for packets and symbols, in octets or with Ki, Mi or Gi")
 	f.StringVar(&o.pinDir, "pin-dir", defaultPinDir, "folder on a BPF file system where programs and maps outlive the agent; empty: they end with it")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")

@@ -4,23 +4,37 @@ package raw
 
 import (
 	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"crem.dev/crem/agent/realtime"
 )
 
-// Hardware locks the calling goroutine to its thread and lets it run before ordinary programs, with sleeps as short as the kernel can, until release is
-// called: it stands for a network card or a line, which do not wait for a processor. Without the right to do so it runs as everyone does. The
-// goroutine must sleep often.
+// hardware counts the loops that stand for hardware in this process.
+var hardware struct {
+	sync.Mutex
+	loops int
+}
+
+// Hardware locks the calling goroutine to its thread and lets this process run before ordinary programs, with sleeps of this thread as short as the
+// kernel can, until release is called: it stands for a network card or a line, which do not wait for a processor. Without the right to do so it runs as
+// everyone does. The goroutine must sleep often.
 func Hardware() (release func()) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	before, err := unix.SchedGetAttr(0, 0)
-	if err == nil {
-		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
+	hardware.Lock()
+	defer hardware.Unlock()
+	hardware.loops++
+	if hardware.loops == 1 {
+		_ = realtime.Prefer()
 	}
 	return func() {
-		if err == nil {
-			_ = unix.SchedSetAttr(0, before, 0)
+		hardware.Lock()
+		defer hardware.Unlock()
+		hardware.loops--
+		if hardware.loops == 0 {
+			_ = realtime.Release()
 		}
 		runtime.UnlockOSThread()
 	}
