@@ -188,7 +188,6 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		limits:    newHelloLimits(),
 		unknown:   bucket{rate: 1000, burst: 1000, tokens: 1000},
 		pairs:     newPairing(),
-		nap:       packet.NewPoller(),
 		letters:   make(chan *letter, 4096),
 		calls:     make(chan func(), 16),
 	}, nil
@@ -323,6 +322,9 @@ func closeAll[T interface{ Close() error }](list []T) error {
 	return errors.Join(errs...)
 }
 
+// spareProcessors are for what is not packet work: the garbage collector, status, metrics.
+const spareProcessors = 2
+
 // Run works until ctx ends, then lets all packets go and returns. Apply must have been called. Programs and maps stay, pinned, and pass everything.
 func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
@@ -331,6 +333,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		return errors.New("engine: no configuration was applied")
 	}
 	e.holder.SetBypass(false)
+	// Workers keep a processor of the runtime while they nap; all else needs some beside them.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), len(e.workers)+spareProcessors))
 	preferred := e.opts.Realtime && realtime.Prefer() == nil
 	for _, w := range e.workers {
 		e.running.Add(1)

@@ -26,6 +26,9 @@ func (w *worker) readTaps() bool {
 		u := &w.snap.uplinks[i]
 		n := u.taps[w.id].Next(w.frames[:])
 		busy = busy || n == len(w.frames)
+		if n > 0 {
+			w.tappedAt = w.now
+		}
 		for j := range w.frames[:n] {
 			w.tapped(u, &w.frames[j])
 		}

@@ -20,6 +20,7 @@ const (
 
 	waitHolding = 50 * time.Microsecond  // packets are held: look again at once
 	waitActive  = 500 * time.Microsecond // flows arrive: the ring has no file descriptor to wait on
+	tapQuiet    = 5 * time.Millisecond   // this long without a copy: descriptors wake the worker when the next one comes
 	waitIdle    = 5 * time.Millisecond   // nothing registered; half the age at which the kernel calls a worker dead
 )
 
@@ -29,13 +30,13 @@ type worker struct {
 	id  int
 	now time.Duration
 
-	snap    *snapshot
-	parting []portState // ports that the newest snapshot has no more: open for a last word, until the end of the batch
-	pool    *fec.Pool
-	ring    packet.Ring
-	inj     packet.Injector
-	wait    *packet.Poller // for what is readable
-	nap     *packet.Poller // for time alone
+	snap     *snapshot
+	parting  []portState // ports that the newest snapshot has no more: open for a last word, until the end of the batch
+	pool     *fec.Pool
+	ring     packet.Ring
+	inj      packet.Injector
+	wait     *packet.Poller // for what is readable
+	tappedAt time.Duration  // when a tap last had a copy
 
 	csfEnv  *csf.Env
 	crfEnv  *crf.Env
@@ -110,12 +111,12 @@ func (w *worker) run(stop <-chan struct{}) {
 	}
 }
 
-// rest sleeps until there may be something to do. While flows arrive the worker looks at everything twice a millisecond anyhow, and being woken for each
-// REPAIR or batch of copies would cost more than they do; else descriptors wake it.
+// rest sleeps until there may be something to do. While packets of flows pass the worker looks at everything twice a millisecond anyhow, and being woken
+// for each REPAIR or batch of copies would cost more than they do; else descriptors wake it.
 func (w *worker) rest() {
 	d := w.patience()
 	if d <= waitActive {
-		w.nap.Wait(d)
+		packet.Nap(d)
 		return
 	}
 	w.wait.Wait(d)
@@ -127,7 +128,7 @@ func (w *worker) patience() time.Duration {
 	switch {
 	case len(w.holding) > 0:
 		d = waitHolding
-	case len(w.receiving) > 0:
+	case len(w.receiving) > 0, w.now-w.tappedAt < tapQuiet:
 		d = waitActive
 	}
 	if next := w.timers.next(); next != roce.Never {
