@@ -10,13 +10,17 @@ import (
 
 // Kinds of this group.
 const (
-	KindDomain  = "CREMDomain"
-	KindProfile = "CREMProfile"
-	KindNode    = "CREMNode"
+	KindDomain        = "CREMDomain"
+	KindProfile       = "CREMProfile"
+	KindNode          = "CREMNode"
+	KindEndpointSlice = "CREMEndpointSlice"
 )
 
+// GroupName is the group of this package's kinds.
+const GroupName = "crem.dev"
+
 // GroupVersion is the group and version of this package's kinds.
-var GroupVersion = schema.GroupVersion{Group: "crem.dev", Version: "v1alpha1"}
+var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 var schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
@@ -28,6 +32,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&CREMDomain{}, &CREMDomainList{},
 		&CREMProfile{}, &CREMProfileList{},
 		&CREMNode{}, &CREMNodeList{},
+		&CREMEndpointSlice{}, &CREMEndpointSliceList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
