@@ -77,7 +77,7 @@ func arguments(c Config, socket, console string) []string {
 		"-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-m", strconv.Itoa(c.Memory), "-smp", "1",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd,
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable G_NAME=" + c.Name + env.String(),
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check G_NAME=" + c.Name + env.String(),
 		"-serial", "file:" + console,
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=port,server=on,wait=off,path=" + socket,
 		"-device", "virtserialport,chardev=port,name=exec",
