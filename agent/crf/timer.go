@@ -24,12 +24,11 @@ func (f *Flow) Poll(now time.Duration, acts *[]Action) {
 		f.Close(now, wire.CloseIdle, acts)
 		return
 	}
-	if now >= f.holdDeadline() {
-		f.releaseAll(TimedOut, acts)
-	}
+	f.releaseOverdue(now, acts)
 	if f.state == Protecting {
 		f.pollBlocks(now, acts)
 		f.pollGaps(now, acts)
+		f.releaseOverdue(now, acts) // behind a gap that was given up just now there may be an older one
 		f.releaseConfigs(now)
 		if now >= f.pauseEnd() {
 			f.settleAll()
@@ -37,6 +36,13 @@ func (f *Flow) Poll(now time.Duration, acts *[]Action) {
 	}
 	f.sendReport(now, acts)
 	f.wake()
+}
+
+// releaseOverdue lets everything go on if the first gap is as old as packets may wait.
+func (f *Flow) releaseOverdue(now time.Duration, acts *[]Action) {
+	if now >= f.holdDeadline() {
+		f.releaseAll(TimedOut, acts)
+	}
 }
 
 // pauseEnd is when what is kept of a paused flow is of no use any more: the CSF has freed its blocks too (Section 7.2, rule 4).
