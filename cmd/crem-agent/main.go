@@ -73,7 +73,7 @@ never been there.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w: %s --help lists the flags", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newRun(), newProbe(), newUninstall(), newVersion())
+	root.AddCommand(newRun(), newProbe(), newUninstall(), newSocket(), newVersion())
 	return root
 }
 

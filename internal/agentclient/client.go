@@ -26,10 +26,13 @@ type Client struct {
 
 // New makes a client of the socket at path. Nothing is opened before the first call.
 func New(path string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}
-	return &Client{socket: path, http: http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: 10 * time.Second}}
+	return NewDialer(path, func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "unix", path) })
+}
+
+// NewDialer makes a client of a socket that dial reaches, wherever it is. name stands for it in errors.
+func NewDialer(name string, dial func(context.Context) (net.Conn, error)) *Client {
+	connect := func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+	return &Client{socket: name, http: http.Client{Transport: &http.Transport{DialContext: connect}, Timeout: 10 * time.Second}}
 }
 
 // Status reads the node's status.

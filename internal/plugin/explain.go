@@ -3,13 +3,19 @@
 package plugin
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"crem.dev/crem/api/v1alpha1"
 	"crem.dev/crem/internal/agentapi"
 )
 
@@ -29,50 +35,30 @@ type explanation struct {
 
 func (p *program) explain() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain FLOW|node",
+		Use:   "explain NODE|FLOW",
 		Short: "Says why a flow has its redundancy or is not protected, or what keeps a node from being ready",
 		Long: `Says why a flow has its number of repair symbols or is not protected, or what keeps a node from being ready, and what
-to do next. A flow is named by its ID (kubectl crem top shows it) or any part of it that no other flow has, for
-instance an address or a queue pair number.`,
-		Example: `  kubectl crem explain node
-  kubectl crem explain csf/10.1.0.5/10.2.0.7/4711/request
-  kubectl crem explain 10.2.0.7/4711`,
-		Args: arguments(1, 1, "a flow or the word node"),
+to do next. A node is named as in kubectl crem nodes, or is the word node for the one where this runs. A flow is named by
+its ID (kubectl crem top shows it) or any part of it that no other flow has, for instance an address or a queue
+pair number; --node says on which node of a cluster.`,
+		Example: `  kubectl crem explain gw1
+  kubectl crem explain 10.2.0.7/4711 --node gw1
+  kubectl crem explain node
+  kubectl crem explain csf/10.1.0.5/10.2.0.7/4711/request`,
+		Args: arguments(1, 1, "a node or a flow"),
 	}
-	client, output := socketFlag(cmd), outputFlag(cmd, "table", "wide", "json")
+	where, output := agentFlags(cmd), outputFlag(cmd, "table", "wide", "json")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		names := []string{"node"}
-		flows, err := client().Flows(cmd.Context())
-		if err != nil {
-			return names, cobra.ShellCompDirectiveNoFileComp
-		}
-		for i := range flows {
-			names = append(names, flows[i].ID)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return p.explainable(cmd.Context(), where), cobra.ShellCompDirectiveNoFileComp
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		format, err := output()
 		if err != nil {
 			return err
 		}
-		status, err := client().Status(cmd.Context())
+		e, err := p.explanationOf(cmd.Context(), where, args[0])
 		if err != nil {
 			return err
-		}
-		var e explanation
-		if args[0] == "node" || args[0] == status.Node || args[0] == "node/"+status.Node {
-			e = explainNode(&status)
-		} else {
-			flows, err := client().Flows(cmd.Context())
-			if err != nil {
-				return err
-			}
-			f, err := findFlow(flows, args[0])
-			if err != nil {
-				return err
-			}
-			e = explainFlow(f)
 		}
 		if format == "json" {
 			return writeJSON(cmd.OutOrStdout(), e)
@@ -80,6 +66,84 @@ instance an address or a queue pair number.`,
 		return e.print(cmd.OutOrStdout(), format == "wide")
 	}
 	return cmd
+}
+
+// explainable lists what can be explained, for the shell's completion.
+func (p *program) explainable(ctx context.Context, where *where) []string {
+	names := []string{"node"}
+	if agent, err := where.agent(ctx); err == nil {
+		if flows, err := agent.Flows(ctx); err == nil {
+			for i := range flows {
+				names = append(names, flows[i].ID)
+			}
+			return names
+		}
+	}
+	if kube, err := where.cluster.client(); err == nil {
+		if states, err := readNodes(ctx, kube, where.cluster.namespace, p.now()); err == nil {
+			for i := range states {
+				names = append(names, states[i].Name)
+			}
+		}
+	}
+	return names
+}
+
+// explanationOf explains what a person named: on the node where this runs, or on one of a cluster.
+func (p *program) explanationOf(ctx context.Context, where *where, name string) (explanation, error) {
+	agent, err := where.agent(ctx)
+	if err != nil {
+		return explanation{}, err
+	}
+	status, err := agent.Status(ctx)
+	switch {
+	case err != nil && where.node == "" && name != "node" && !strings.Contains(name, "/"):
+		return p.explainInCluster(ctx, where, name, err)
+	case err != nil:
+		return explanation{}, err
+	case name == "node" || name == status.Node || name == "node/"+status.Node:
+		return explainNode(&status), nil
+	}
+	flows, err := agent.Flows(ctx)
+	if err != nil {
+		return explanation{}, err
+	}
+	flow, err := findFlow(flows, name)
+	if err != nil {
+		return explanation{}, err
+	}
+	return explainFlow(flow), nil
+}
+
+// explainInCluster explains a node from its CREMNode, and from what its agent says if that can be asked. here says why there was no agent to ask on this
+// machine.
+func (p *program) explainInCluster(ctx context.Context, where *where, name string, here error) (explanation, error) {
+	kube, err := where.cluster.client()
+	if err != nil {
+		return explanation{}, errors.Join(here, err)
+	}
+	var n v1alpha1.CREMNode
+	if err := kube.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+		if apierrors.IsNotFound(err) && !isKind(err) {
+			return explanation{}, fmt.Errorf("there is no CREMNode %s: no domain chooses that node, see its labels and spec.nodes.selector of the domains; kubectl crem nodes lists those that take part", name)
+		}
+		return explanation{}, unreachable(err)
+	}
+	var lease coordinationv1.Lease
+	found := &lease
+	if err := kube.Get(ctx, client.ObjectKey{Namespace: where.cluster.namespace, Name: name}, &lease); err != nil {
+		found = nil
+	}
+	state := stateOfNode(&n, found, p.now())
+	e := explainCREMNode(&n, &state)
+	remote := *where
+	remote.node = name
+	if agent, err := remote.agent(ctx); err == nil {
+		if status, err := agent.Status(ctx); err == nil {
+			e.merge(explainNode(&status))
+		}
+	}
+	return e, nil
 }
 
 // findFlow finds the flow that a person means.

@@ -48,17 +48,22 @@ func (p *program) flows() *cobra.Command {
 one). A queue pair has a flow for its requests and one for its responses. LOSS is before restoration.`,
 		Example: `  kubectl crem flows
   kubectl crem flows --unprotected -o wide
+  kubectl crem flows --node gw1 --domain backbone
   kubectl crem flows -o json | jq '.[].loss'`,
 		Args: arguments(0, 0, ""),
 	}
-	client, output := socketFlag(cmd), outputFlag(cmd, "table", "wide", "json")
+	where, output := agentFlags(cmd), outputFlag(cmd, "table", "wide", "json")
 	which.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		format, err := output()
 		if err != nil {
 			return err
 		}
-		flows, err := client().Flows(cmd.Context())
+		client, err := where.agent(cmd.Context())
+		if err != nil {
+			return err
+		}
+		flows, err := client.Flows(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -308,7 +308,7 @@ func TestVersion(t *testing.T) {
 
 // TestNoAgent: every command that needs one says what to do.
 func TestNoAgent(t *testing.T) {
-	for _, args := range [][]string{{"flows"}, {"top", "--once"}, {"explain", "node"}, {"explain", "x"}} {
+	for _, args := range [][]string{{"flows"}, {"top", "--once"}, {"explain", "node"}, {"explain", "10.2.0.7/4711"}} {
 		r := run(t, "", nil, append(args, "--socket", "/nowhere/a.sock")...)
 		if r.code != exitError || r.out != "" || r.err != "kubectl-crem: there is no socket /nowhere/a.sock: is crem-agent running on this node? Name its socket with --socket\n" {
 			t.Errorf("%v: %+v", args, r)

@@ -14,8 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"crem.dev/crem/internal/agentapi"
-	"crem.dev/crem/internal/agentclient"
 	"crem.dev/crem/internal/render"
 	"crem.dev/crem/internal/version"
 )
@@ -80,8 +78,8 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-crem",
 		Short: "Shows how RDMA traffic is protected, and why it is not",
-		Long: `kubectl-crem shows how the RDMA traffic of a node is protected, explains why it is not, previews configuration, and
-reads captures. Put it on the PATH, and kubectl crem runs it.`,
+		Long: `kubectl-crem shows how far a cluster's domains are in force and how the RDMA traffic of a node is protected, explains why it
+is not, previews configuration, and reads captures. Put it on the PATH, and kubectl crem runs it.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl crem"},
 		Version:       version.Version,
 		SilenceErrors: true,
@@ -97,7 +95,7 @@ reads captures. Put it on the PATH, and kubectl crem runs it.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w: %s --help lists the flags", err, cmd.CommandPath())}
 	})
-	root.AddCommand(p.flows(), p.top(), p.explain(), p.render(), p.decode(), p.version())
+	root.AddCommand(p.status(), p.nodes(), p.flows(), p.top(), p.explain(), p.render(), p.decode(), p.version())
 	return root
 }
 
@@ -112,12 +110,6 @@ func arguments(least, most int, what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// socketFlag adds --socket and gives the client of it.
-func socketFlag(cmd *cobra.Command) func() *agentclient.Client {
-	path := cmd.Flags().String("socket", agentapi.DefaultSocket, "Unix socket of the node's agent")
-	return func() *agentclient.Client { return agentclient.New(*path) }
 }
 
 // outputFlag adds -o with these values, the first one being the default, and gives the chosen one.
@@ -141,11 +133,13 @@ func writeJSON(out io.Writer, v any) error {
 
 func (p *program) version() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Prints the versions of this program and of the node's agent", Args: arguments(0, 0, "")}
-	client := socketFlag(cmd)
+	where := agentFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		agent := "not reachable"
-		if status, err := client().Status(cmd.Context()); err == nil {
-			agent = status.Version
+		if client, err := where.agent(cmd.Context()); err == nil {
+			if status, err := client.Status(cmd.Context()); err == nil {
+				agent = status.Version
+			}
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "kubectl-crem %s\nagent        %s\n", version.Version, agent)
 		return err

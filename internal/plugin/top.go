@@ -70,10 +70,11 @@ func (p *program) top() *cobra.Command {
 before restoration; what is neither restored nor given up is still being repaired.`,
 		Example: `  kubectl crem top
   kubectl crem top --once --interval 5s
+  kubectl crem top --node gw1
   kubectl crem top -o json`,
 		Args: arguments(0, 0, ""),
 	}
-	client, output := socketFlag(cmd), outputFlag(cmd, "table", "wide", "json")
+	where, output := agentFlags(cmd), outputFlag(cmd, "table", "wide", "json")
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between readings, from 100ms to 1h")
 	cmd.Flags().BoolVar(&once, "once", false, "print one table and end")
 	cmd.Flags().IntVar(&most, "flows", 20, "most flows to show")
@@ -88,7 +89,11 @@ before restoration; what is neither restored nor given up is still being repaire
 		if most < 1 {
 			return usageError{fmt.Errorf("--flows %d: write at least 1", most)}
 		}
-		return p.watch(cmd.Context(), client(), cmd.OutOrStdout(), format, interval, once || format == "json", most)
+		client, err := where.agent(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return p.watch(cmd.Context(), client, cmd.OutOrStdout(), format, interval, once || format == "json", most)
 	}
 	return cmd
 }
