@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Two real Kubernetes clusters, "east" and "west", on one machine. Every node and every
 # control plane is a machine of its own: net, mount, uts, ipc, cgroup and pid namespaces.
 #
