@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"crem.dev/crem/agent/bpf"
+	"crem.dev/crem/agent/ipsec"
 	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/uplink"
 )
@@ -22,10 +23,13 @@ type Backend interface {
 	OpenSockets(port uint16, maxMessage int) ([]packet.Socket, error) // one per worker
 	Attach(ifindex int) (mode string, err error)
 	Detach(ifindex int) error
+	Attached() []int // interfaces with programs of ours, also those that an earlier agent left
 	SetDomains(domains []bpf.Domain, local []netip.Addr) error
 	Counters() (map[string]uint64, error)
 	FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error)
 	WatchUplinks(ctx context.Context, changed func()) error
+	ListPolicies() ([]ipsec.Policy, error)
+	WatchPolicies(ctx context.Context, changed func()) error
 	Close() error
 }
 
@@ -87,6 +91,9 @@ func (l *Linux) Attach(ifindex int) (string, error) {
 // Detach implements Backend.
 func (l *Linux) Detach(ifindex int) error { return l.objects.Detach(ifindex) }
 
+// Attached implements Backend.
+func (l *Linux) Attached() []int { return l.objects.Attached() }
+
 // SetDomains implements Backend.
 func (l *Linux) SetDomains(domains []bpf.Domain, local []netip.Addr) error {
 	return l.objects.SetDomains(domains, local)
@@ -113,6 +120,14 @@ func (l *Linux) FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts
 // WatchUplinks implements Backend.
 func (l *Linux) WatchUplinks(ctx context.Context, changed func()) error {
 	return uplink.Watch(ctx, changed)
+}
+
+// ListPolicies implements Backend.
+func (l *Linux) ListPolicies() ([]ipsec.Policy, error) { return ipsec.List() }
+
+// WatchPolicies implements Backend.
+func (l *Linux) WatchPolicies(ctx context.Context, changed func()) error {
+	return ipsec.Watch(ctx, changed)
 }
 
 // Close implements Backend. Programs stay attached when they are pinned.

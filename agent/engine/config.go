@@ -13,6 +13,9 @@ import (
 type Config struct {
 	Generation int64
 	Domains    []Domain
+	// Provisional: this is what was wanted last, and may not be all that is wanted now. Programs that an earlier agent left on interfaces which are no
+	// uplinks here stay until a configuration comes that is not provisional.
+	Provisional bool
 }
 
 // Domain is one CREMDomain as it concerns this node.
@@ -28,6 +31,8 @@ type Domain struct {
 	RequireIPsec bool
 	// MaxRepairBandwidth bounds the node's repair traffic in bits per second (Section 10); 0: no bound.
 	MaxRepairBandwidth int64
+
+	security security // of a domain with RequireIPsec; filled in by the engine
 }
 
 // Site is one site of a domain.
@@ -41,6 +46,7 @@ type Site struct {
 type Rule struct {
 	Profile      *Profile
 	Sources      []netip.Prefix // empty: any source of the own site
+	Pods         *Pods          // nil: any; else the flow's end in the own site must be one of them
 	Destinations []string       // names of sites; empty: every other site
 }
 

@@ -49,6 +49,7 @@ const (
 	dropHelloRate                // HELLO over the sender's limits
 	dropReplay                   // HELLO with a nonce of an earlier series
 	dropReporter                 // PATH_REPORT from outside the reporters
+	dropUnsecured                // not covered by the IPsec policies that the domain requires
 	dropMailbox                  // the owner's mailbox is full
 	dropParse                    // first of the parser's reasons (roce.Reason)
 	numDrops         = dropParse + drop(roce.Version) + 1
@@ -61,6 +62,7 @@ var dropNames = func() [numDrops]string {
 		dropWrongAddress: "wrong_address",
 		dropFlowKind:     "flow_kind", dropNoProfile: "no_profile", dropNotOnPath: "not_on_path", dropOtherPeer: "other_peer",
 		dropHelloRate: "hello_rate", dropReplay: "hello_replayed", dropReporter: "not_a_reporter", dropMailbox: "mailbox_full",
+		dropUnsecured: "not_secured",
 	}
 	for r := roce.OK; r <= roce.Version; r++ {
 		n[dropParse+drop(r)] = "roce_" + slug(r.String())

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"crem.dev/crem/agent/bpf"
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
@@ -23,6 +25,7 @@ import (
 	"crem.dev/crem/agent/realtime"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/uplink"
+	"crem.dev/crem/internal/agentapi"
 )
 
 // Options are what an engine is started with and keeps for its life.
@@ -58,6 +61,9 @@ type Engine struct {
 	cfg     *Config
 	results []ItemResult
 	loaded  bool
+	local   []netip.Addr // addresses of the node, as they were found last
+	xfrm    policies
+	look    chan struct{} // policies may have changed
 	numbers uint64
 	stop    chan struct{}
 	running sync.WaitGroup
@@ -67,6 +73,7 @@ type Engine struct {
 type ItemResult struct {
 	Domain  string
 	Uplink  string // empty: about the domain as a whole
+	Reason  string // one of the reasons of agentapi
 	Problem string // empty: applied
 }
 
@@ -78,7 +85,7 @@ func New(opts Options) *Engine {
 	if opts.Memory <= 0 {
 		opts.Memory = defaultMemory
 	}
-	e := &Engine{opts: opts, backend: opts.Backend, random: cryptoRandom(), stop: make(chan struct{})}
+	e := &Engine{opts: opts, backend: opts.Backend, random: cryptoRandom(), stop: make(chan struct{}), look: make(chan struct{}, 1)}
 	e.owners.m = make(map[peerFlow]int)
 	return e
 }
@@ -94,12 +101,14 @@ func (e *Engine) Apply(cfg *Config) ([]ItemResult, error) {
 // apply goes in the order in which a half-done step does no harm: sockets and taps before programs, addresses before flows, workers last, what is
 // not needed any more after all workers have left it.
 func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
+	given := cfg
 	facts, results := e.findUplinks(cfg)
 	if !e.loaded {
 		if err := e.load(facts); err != nil {
 			return nil, err
 		}
 	}
+	cfg, e.local = e.secure(cfg, facts.Local), facts.Local
 	old := e.snap.Load()
 	next := &snapshot{cfg: cfg, local: make(map[netip.Addr]bool, len(facts.Local))}
 	for _, a := range facts.Local {
@@ -112,17 +121,20 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 		d := &cfg.Domains[i]
 		p, err := e.openPort(old, d.Port)
 		if err != nil {
-			results = append(results, ItemResult{Domain: d.Name, Problem: err.Error()})
+			results = append(results, ItemResult{Domain: d.Name, Reason: reasonOf(err), Problem: err.Error()})
 			continue
 		}
+		if p.security = nil; d.RequireIPsec {
+			p.security = &d.security
+		}
 		next.ports = append(next.ports, p)
-		results = append(results, ItemResult{Domain: d.Name})
+		results = append(results, ItemResult{Domain: d.Name, Reason: agentapi.ReasonApplied})
 	}
 	for _, u := range facts.Uplinks {
 		st, err := e.openUplink(old, u)
-		r := ItemResult{Uplink: u.Name}
+		r := ItemResult{Uplink: u.Name, Reason: agentapi.ReasonApplied}
 		if err != nil {
-			r.Problem = err.Error()
+			r.Reason, r.Problem = reasonOf(err), err.Error()
 		} else {
 			next.uplinks = append(next.uplinks, st)
 		}
@@ -132,8 +144,14 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 	e.numbers++
 	next.number = e.numbers
 	e.snap.Store(next)
-	e.cfg, e.results = cfg, results
+	e.cfg, e.results = given, results
 	e.retire(old, next)
+	if !cfg.Provisional {
+		e.clear(facts)
+	}
+	if cfg.requiresIPsec() {
+		e.lookSoon()
+	}
 	if e.opts.Changed != nil {
 		e.opts.Changed()
 	}
@@ -201,7 +219,9 @@ func (e *Engine) findUplinks(cfg *Config) (uplink.Facts, []ItemResult) {
 		d := &cfg.Domains[i]
 		facts, err := e.backend.FindUplinks(d.Uplinks, d.remotePrefixes())
 		if err != nil {
-			results = append(results, ItemResult{Domain: d.Name, Problem: err.Error()})
+			results = append(results, ItemResult{Domain: d.Name, Reason: reasonOf(err), Problem: err.Error()})
+		} else if len(d.Uplinks) == 0 && len(facts.Uplinks) == 0 {
+			results = append(results, ItemResult{Domain: d.Name, Reason: agentapi.ReasonNoRoute, Problem: noRoute(facts)})
 		}
 		for _, u := range facts.Uplinks {
 			if !slices.ContainsFunc(all.Uplinks, func(x uplink.Uplink) bool { return x.Index == u.Index }) {
@@ -210,12 +230,35 @@ func (e *Engine) findUplinks(cfg *Config) (uplink.Facts, []ItemResult) {
 		}
 		for _, x := range facts.Excluded {
 			if slices.Contains(d.Uplinks, x.Name) {
-				results = append(results, ItemResult{Domain: d.Name, Uplink: x.Name, Problem: x.Why})
+				r := ItemResult{Domain: d.Name, Uplink: x.Name, Reason: agentapi.ReasonAttachFailed, Problem: x.Why}
+				if x.Why == uplink.NoInterface {
+					r.Reason = agentapi.ReasonInterfaceNotFound
+				}
+				results = append(results, r)
 			}
 		}
 		all.Local = facts.Local
 	}
 	return all, results
+}
+
+// noRoute says why no interface was found by routes.
+func noRoute(facts uplink.Facts) string {
+	if len(facts.Excluded) > 0 {
+		return fmt.Sprintf("no interface that routes to another site is taken: %s: %s", facts.Excluded[0].Name, facts.Excluded[0].Why)
+	}
+	return "no interface routes to another site's prefixes: add the route, or name the interface in the domain's uplinks"
+}
+
+// reasonOf is the documented reason for an error of the kernel.
+func reasonOf(err error) string {
+	switch {
+	case errors.Is(err, bpf.ErrPermission), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return agentapi.ReasonMissingCapability
+	case errors.Is(err, bpf.ErrUnsupported):
+		return agentapi.ReasonKernelUnsupported
+	}
+	return agentapi.ReasonAttachFailed
 }
 
 func (d *Domain) remotePrefixes() []netip.Prefix {
@@ -301,6 +344,15 @@ func (e *Engine) retire(old, next *snapshot) {
 	}
 }
 
+// clear takes programs off interfaces that are not uplinks: an earlier agent put them there and did not see the change.
+func (e *Engine) clear(facts uplink.Facts) {
+	for _, index := range e.backend.Attached() {
+		if !slices.ContainsFunc(facts.Uplinks, func(u uplink.Uplink) bool { return u.Index == index }) {
+			_ = e.backend.Detach(index) // the interface may be gone, and its programs with it
+		}
+	}
+}
+
 // awaitWorkers returns when every running worker obeys the snapshot.
 func (e *Engine) awaitWorkers(number uint64) {
 	for _, w := range e.workers {
@@ -347,6 +399,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}()
 	}
 	e.mu.Unlock()
+	go e.watchSecurity(ctx)
 	watching := make(chan error, 1)
 	go func() { watching <- e.backend.WatchUplinks(ctx, e.reapply) }()
 	var err error

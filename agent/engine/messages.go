@@ -121,6 +121,10 @@ func (w *worker) deliver(port uint16, m *packet.Message) {
 		w.drops[dropOutside]++
 		return
 	}
+	if !d.admits(m) {
+		w.drops[dropUnsecured]++
+		return
+	}
 	h, err := wire.ParseHeader(m.Data)
 	if err != nil {
 		w.drops[dropMessage]++
@@ -328,6 +332,13 @@ func (w *worker) send(port uint16, to netip.AddrPort, from netip.Addr, tos uint8
 	for _, ports := range [...][]portState{w.snap.ports, w.parting} {
 		for i := range ports {
 			if ports[i].port == port {
+				if s := ports[i].security; s != nil {
+					var ok bool
+					if from, ok = s.source(to.Addr()); !ok {
+						w.drops[dropUnsecured]++
+						return
+					}
+				}
 				ports[i].sockets[w.id].Send(to, from, tos, msg)
 				return
 			}

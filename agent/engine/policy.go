@@ -32,11 +32,11 @@ func (c *Config) judge(uplink string, key roce.FlowKey) verdict {
 			continue
 		}
 		v.domain, v.site = d, dst
-		if d.RequireIPsec {
-			v.why = "the domain requires IPsec and no XFRM policy protects the flow and the CREM port"
+		if d.barred() {
+			v.why = fmt.Sprintf("domain %s requires IPsec: %s", d.Name, d.security.missing)
 			return v
 		}
-		if r := d.ruleFor(key, dst); r != nil {
+		if r := d.sendingRule(key, dst); r != nil {
 			v.profile, v.why = r.Profile, ""
 			return v
 		}
@@ -76,14 +76,35 @@ func (d *Domain) siteOf(a netip.Addr) *Site {
 	return nil
 }
 
-func (d *Domain) ruleFor(key roce.FlowKey, dst *Site) *Rule {
+// sendingRule finds the rule for a flow that leaves: its source is in the own site, so that pods are known.
+func (d *Domain) sendingRule(key roce.FlowKey, dst *Site) *Rule {
 	for i := range d.Rules {
 		r := &d.Rules[i]
-		if matchPrefix(r.Sources, key.Src) && matchName(r.Destinations, dst.Name) {
+		if matchPrefix(r.Sources, key.Src) && matchName(r.Destinations, dst.Name) && (r.Pods == nil || r.Pods.Has(key.Src)) {
 			return r
 		}
 	}
 	return nil
+}
+
+// receivingRule finds the rule for a flow that arrives. The pods of its source are known in the other cluster only, so a rule with pods takes what
+// goes to one of them here. What no rule takes that way is taken by the first one with pods whose prefixes and sites fit: whether a flow is protected is
+// the sender's decision.
+func (d *Domain) receivingRule(key roce.FlowKey, own *Site) *Rule {
+	var last *Rule
+	for i := range d.Rules {
+		r := &d.Rules[i]
+		if !matchPrefix(r.Sources, key.Src) || !matchName(r.Destinations, own.Name) {
+			continue
+		}
+		if r.Pods == nil || r.Pods.Has(key.Dst) {
+			return r
+		}
+		if last == nil {
+			last = r
+		}
+	}
+	return last
 }
 
 // isGateway reports whether a is a gateway address of any site.

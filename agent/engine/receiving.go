@@ -319,10 +319,10 @@ func (w *worker) releaseHeld(r *recvFlow) {
 // receivingProfile finds the profile for a flow that comes from another site of the domain into the own one.
 func (c *Config) receivingProfile(d *Domain, key roce.FlowKey) *Profile {
 	own, src := d.ownSite(), d.siteOf(key.Src)
-	if d.RequireIPsec || own == nil || src == nil || src == own || !own.contains(key.Dst) {
+	if d.barred() || own == nil || src == nil || src == own || !own.contains(key.Dst) {
 		return nil
 	}
-	if r := d.ruleFor(key, own); r != nil {
+	if r := d.receivingRule(key, own); r != nil {
 		return r.Profile
 	}
 	return nil
@@ -333,6 +333,10 @@ func (w *worker) taken(f *packet.Frame) {
 	m, port, ok := messageOf(f)
 	if !ok {
 		w.drops[dropTaken]++
+		return
+	}
+	if d := w.snap.cfg.domainByPort(port); d != nil && d.RequireIPsec {
+		w.drops[dropUnsecured]++ // the kernel has not compared it with its policies
 		return
 	}
 	w.message(port, &m)

@@ -45,8 +45,9 @@ type uplinkState struct {
 
 // portState is the CREM port of one domain, with its sockets, one per worker.
 type portState struct {
-	port    uint16
-	sockets []packet.Socket
+	port     uint16
+	sockets  []packet.Socket
+	security *security // nil: the domain does not require IPsec
 }
 
 // csfParams are the profile's numbers for an uplink and a site. Equal arguments give the same pointer, so that a machine sees no change where

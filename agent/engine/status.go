@@ -141,30 +141,39 @@ func (w *worker) beatAge() time.Duration { return packet.Now() - time.Duration(w
 
 // describe fills what the control side knows.
 func (e *Engine) describe(s *agentapi.Status, snap *snapshot, results []ItemResult) {
-	problem := func(domain, uplink string) string {
-		for _, r := range results {
-			if r.Domain == domain && r.Uplink == uplink && r.Problem != "" {
-				return r.Problem
-			}
-		}
-		return ""
-	}
 	for i := range snap.cfg.Domains {
 		d := &snap.cfg.Domains[i]
-		p := problem(d.Name, "")
-		if d.RequireIPsec && p == "" {
-			p = "ipsec mode Required, but no XFRM policy was verified: no flow is protected, no HELLO sent or answered"
+		out := agentapi.Domain{Name: d.Name, Port: d.Port, Site: d.Site, Reason: agentapi.ReasonApplied, Security: d.securityReason(), SecurityProblem: d.security.missing}
+		for _, r := range results {
+			if r.Domain == d.Name && r.Uplink == "" && r.Problem != "" {
+				out.Reason, out.Problem = r.Reason, r.Problem
+				break
+			}
 		}
-		s.Domains = append(s.Domains, agentapi.Domain{Name: d.Name, Port: d.Port, Site: d.Site, Applied: p == "", Problem: p})
+		if d.barred() && out.Problem == "" {
+			out.Reason, out.Problem = agentapi.ReasonPolicyMissing, "no flow is protected, no HELLO sent or answered: "+d.security.missing
+		}
+		out.Applied = out.Problem == ""
+		s.Domains = append(s.Domains, out)
 	}
 	for _, u := range snap.uplinks {
-		s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: u.name, Index: u.index, MTU: u.mtu, Why: u.why, Attached: true})
+		s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: u.name, Index: u.index, MTU: u.mtu, Why: u.why, Attached: true, Reason: agentapi.ReasonApplied})
 	}
 	for _, r := range results {
 		if r.Uplink != "" && r.Problem != "" {
-			s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: r.Uplink, Problem: r.Problem})
+			s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: r.Uplink, Reason: r.Reason, Problem: r.Problem})
 		}
 	}
+}
+
+func (d *Domain) securityReason() string {
+	switch {
+	case !d.RequireIPsec:
+		return agentapi.ReasonNotRequired
+	case d.barred():
+		return agentapi.ReasonPolicyMissing
+	}
+	return agentapi.ReasonSecured
 }
 
 // report runs on the worker's goroutine.

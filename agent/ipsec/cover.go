@@ -8,7 +8,7 @@ import (
 )
 
 // maxSteps bounds the work for one need. A set of policies that needs more is not judged to cover it.
-const maxSteps = 100_000
+const maxSteps = 20_000
 
 // uncovered gives the parts of n that no ESP policy covers, in the order of addresses; none when all of n is covered. Policies are asked as the kernel
 // asks them: the smallest priority first. Where two have the same, the worse one is taken to come first.
@@ -60,9 +60,6 @@ func (c *cover) part(n need, list []*Policy) {
 		return
 	}
 	for i, p := range list {
-		if !p.concerns(n) {
-			continue
-		}
 		switch {
 		case !p.safe() && !(p.certain(n) && !(within(p.Src, n.src) && within(p.Dst, n.dst))):
 			c.miss(n) // all of it, or a part that is not told apart by addresses, passes in clear
@@ -89,8 +86,18 @@ func (c *cover) split(n need, p *Policy, list []*Policy) {
 	} else {
 		lower.dst, upper.dst = halves(n.dst)
 	}
-	c.part(lower, list)
-	c.part(upper, list)
+	c.part(lower, concerning(lower, list))
+	c.part(upper, concerning(upper, list))
+}
+
+func concerning(n need, list []*Policy) []*Policy {
+	var some []*Policy
+	for _, p := range list {
+		if p.concerns(n) {
+			some = append(some, p)
+		}
+	}
+	return some
 }
 
 // miss notes a part, and joins it with the one before when they are halves of one.

@@ -70,7 +70,7 @@ func TestConvert(t *testing.T) {
 			{Profile: plain},
 		},
 	}}}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}), cmpopts.IgnoreUnexported(engine.Domain{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -33,6 +33,9 @@ type Uplink struct {
 	Why   string // one sentence
 }
 
+// NoInterface is why a name was not taken that no interface has; it may appear later.
+const NoInterface = "There is no interface of this name."
+
 // Exclusion is an interface that was named, or routes to another site, and was not taken.
 type Exclusion struct {
 	Name string
@@ -91,7 +94,7 @@ func (w *world) chooseNamed(c Config, f *Facts) {
 	for _, name := range c.Names {
 		i := slices.IndexFunc(w.ifaces, func(i iface) bool { return i.name == name || slices.Contains(i.names, name) })
 		if i < 0 {
-			f.Excluded = append(f.Excluded, Exclusion{name, "There is no interface of this name."})
+			f.Excluded = append(f.Excluded, Exclusion{name, NoInterface})
 			continue
 		}
 		if why := w.ifaces[i].impossible(); why != "" {

@@ -47,6 +47,7 @@ type Uplink struct {
 	MTU      int    `json:"mtu"`      // IP MTU
 	Why      string `json:"why"`      // why this interface is an uplink, one sentence
 	Attached bool   `json:"attached"` // programs attached and tap open
+	Reason   string `json:"reason"`
 	Problem  string `json:"problem,omitempty"`
 }
 
@@ -56,8 +57,25 @@ type Domain struct {
 	Port    uint16 `json:"port"`
 	Site    string `json:"site"`
 	Applied bool   `json:"applied"`
+	Reason  string `json:"reason"`
 	Problem string `json:"problem,omitempty"`
+	// Security is NotRequired, Secured or PolicyMissing; SecurityProblem says what is missing.
+	Security        string `json:"security"`
+	SecurityProblem string `json:"securityProblem,omitempty"`
 }
+
+// Reasons of uplinks and domains. They are the API's, which this package does not import.
+const (
+	ReasonApplied           = "Applied"
+	ReasonInterfaceNotFound = "InterfaceNotFound"
+	ReasonNoRoute           = "NoRoute"
+	ReasonKernelUnsupported = "KernelUnsupported"
+	ReasonMissingCapability = "MissingCapability"
+	ReasonAttachFailed      = "AttachFailed"
+	ReasonNotRequired       = "NotRequired"
+	ReasonSecured           = "Secured"
+	ReasonPolicyMissing     = "PolicyMissing"
+)
 
 // Worker is one packet worker.
 type Worker struct {

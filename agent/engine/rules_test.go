@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"crem.dev/crem/agent/bpf"
+	"crem.dev/crem/agent/ipsec"
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/uplink"
+	"crem.dev/crem/internal/agentapi"
+)
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+func flow(src, dst string) roce.FlowKey {
+	return roce.FlowKey{Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(dst), QPN: 17}
+}
+
+func nameOf(p *Profile) string {
+	if p == nil {
+		return ""
+	}
+	return p.Name
+}
+
+// Rules with pods: a leaving flow's source must be one, an arriving flow's destination; and the lookup costs no memory.
+func TestRulesWithPods(t *testing.T) {
+	cache, rest := &Profile{Name: "kv-cache"}, &Profile{Name: "rest"}
+	pods := NewPods([]netip.Addr{netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("10.1.0.6"), netip.MustParseAddr("fd00:1::5")})
+	d := Domain{
+		Name: "backbone", Port: 52000, Site: "east",
+		Sites: []Site{{Name: "east", Prefixes: prefixes("10.1.0.0/16", "fd00:1::/32")}, {Name: "west", Prefixes: prefixes("10.2.0.0/16", "fd00:2::/32")}},
+		Rules: []Rule{{Profile: cache, Pods: pods, Sources: prefixes("10.1.0.0/29", "fd00:1::/64", "10.2.0.0/24")}, {Profile: rest}},
+	}
+	only := d
+	only.Rules = d.Rules[:1]
+	for _, tc := range []struct {
+		name        string
+		domain      *Domain
+		src, dst    string
+		sent, taken string
+	}{
+		{"a pod", &d, "10.1.0.5", "10.2.0.9", "kv-cache", ""},
+		{"a pod over IPv6", &d, "fd00:1::5", "fd00:2::9", "kv-cache", ""},
+		{"no pod", &d, "10.1.0.7", "10.2.0.9", "rest", ""},
+		{"from far to a pod", &d, "10.2.0.9", "10.1.0.6", "", "kv-cache"},
+		{"from outside the rule's prefixes to a pod", &d, "10.2.7.9", "10.1.0.6", "", "rest"},
+		{"from far to no pod", &d, "10.2.0.9", "10.1.0.7", "", "rest"},
+		{"from far to no pod, and only pods have a rule", &only, "10.2.0.9", "10.1.0.7", "", "kv-cache"},
+		{"no pod, and only pods have a rule", &only, "10.1.0.7", "10.2.0.9", "", ""},
+	} {
+		c := &Config{Domains: []Domain{*tc.domain}}
+		key := flow(tc.src, tc.dst)
+		if got := nameOf(c.judge("wan0", key).profile); got != tc.sent {
+			t.Errorf("%s: sent with %q, want %q", tc.name, got, tc.sent)
+		}
+		if got := nameOf(c.receivingProfile(&c.Domains[0], key)); got != tc.taken {
+			t.Errorf("%s: received with %q, want %q", tc.name, got, tc.taken)
+		}
+	}
+	c, key := &Config{Domains: []Domain{d}}, flow("10.1.0.5", "10.2.0.9")
+	if n := testing.AllocsPerRun(100, func() { c.judge("wan0", key) }); n > 0 {
+		t.Errorf("%v allocations for each flow", n)
+	}
+}
+
+// kernel is a Backend of which only IPsec and interfaces matter here.
+type kernel struct {
+	Backend
+	list     []ipsec.Policy
+	err      error
+	attached []int
+	detached []int
+}
+
+func (k *kernel) ListPolicies() ([]ipsec.Policy, error)            { return k.list, k.err }
+func (k *kernel) WatchPolicies(context.Context, func()) error      { return nil }
+func (k *kernel) SetDomains([]bpf.Domain, []netip.Addr) error      { return nil }
+func (k *kernel) OpenSockets(uint16, int) ([]packet.Socket, error) { return nil, nil }
+func (k *kernel) OpenTaps(int) ([]packet.Tap, error)               { return nil, nil }
+func (k *kernel) Attach(i int) (string, error)                     { k.attached = append(k.attached, i); return "tcx", nil }
+func (k *kernel) Detach(i int) error                               { k.detached = append(k.detached, i); return nil }
+func (k *kernel) Attached() []int                                  { return k.attached }
+func (k *kernel) Counters() (map[string]uint64, error)             { return nil, nil }
+func (k *kernel) FindUplinks(names []string, _ []netip.Prefix) (uplink.Facts, error) {
+	f := uplink.Facts{Local: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+	for i, n := range names {
+		f.Uplinks = append(f.Uplinks, uplink.Uplink{Name: n, Index: 7 + i, MTU: 9000})
+	}
+	return f, nil
+}
+
+func required() *Config {
+	return &Config{Generation: 1, Domains: []Domain{{
+		Name: "backbone", Port: 52000, Site: "east", RequireIPsec: true, Uplinks: []string{"wan0"}, Rules: []Rule{{Profile: &Profile{Name: "any"}}},
+		Sites: []Site{
+			{Name: "east", Prefixes: prefixes("10.1.0.0/16"), Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+			{Name: "west", Prefixes: prefixes("10.2.0.0/16"), Gateways: []netip.Addr{netip.MustParseAddr("198.51.100.1")}},
+		},
+	}}}
+}
+
+func covering() []ipsec.Policy {
+	all := netip.MustParsePrefix("0.0.0.0/0")
+	return []ipsec.Policy{{Dir: ipsec.In, Src: all, Dst: all, ESP: true}, {Dir: ipsec.Out, Src: all, Dst: all, ESP: true}, {Dir: ipsec.Forward, Src: all, Dst: all, ESP: true}}
+}
+
+// Section 11, rule 6: without policies nothing is protected, heard or said; with them all is; when they go that ends with the next look.
+func TestSection11_RequiredIPsec(t *testing.T) {
+	k := &kernel{list: covering()}
+	e := New(Options{Backend: k, Workers: 1})
+	e.loaded = true
+	if _, err := e.Apply(required()); err != nil {
+		t.Fatal(err)
+	}
+	state := func() (c *Config, d *Domain, status agentapi.Domain) {
+		s, _ := e.Status(false)
+		c = e.snap.Load().cfg
+		return c, &c.Domains[0], s.Domains[0]
+	}
+	peer, gateway := netip.MustParseAddrPort("198.51.100.1:52000"), netip.MustParseAddr("192.0.2.1")
+	good := packet.Message{From: peer, To: gateway}
+	c, d, status := state()
+	if c.judge("wan0", flow("10.1.0.5", "10.2.0.5")).profile == nil || c.receivingProfile(d, flow("10.2.0.5", "10.1.0.5")) == nil || !d.admits(&good) || status.Security != "Secured" {
+		t.Fatalf("the policies cover everything, and it is not protected: %+v", status)
+	}
+	for what, m := range map[string]packet.Message{
+		"an endpoint":              {From: netip.MustParseAddrPort("10.2.0.5:52000"), To: gateway},
+		"another port":             {From: netip.MustParseAddrPort("198.51.100.1:5000"), To: gateway},
+		"another address of ours":  {From: peer, To: netip.MustParseAddr("192.0.2.77")},
+		"an endpoint of this site": {From: peer, To: netip.MustParseAddr("10.1.0.5")},
+	} {
+		if d.admits(&m) {
+			t.Errorf("a message that no policy is known to cover is listened to: %s", what)
+		}
+	}
+	if from, ok := e.snap.Load().ports[0].security.source(peer.Addr()); !ok || from != gateway {
+		t.Errorf("messages leave from %v", from)
+	}
+	if _, ok := e.snap.Load().ports[0].security.source(netip.MustParseAddr("2001:db8::1")); ok {
+		t.Error("a message leaves over a family that no policy covers")
+	}
+
+	k.list = k.list[:2] // what comes is forwarded in clear
+	if wait, needed := e.judgeSecurity(); !needed || wait != lookAgain {
+		t.Errorf("next look in %v", wait)
+	}
+	c, d, status = state()
+	v := c.judge("wan0", flow("10.1.0.5", "10.2.0.5"))
+	if v.profile != nil || c.receivingProfile(d, flow("10.2.0.5", "10.1.0.5")) != nil || d.admits(&good) {
+		t.Error("protected without policies")
+	}
+	if !strings.Contains(v.why, "dir fwd, UDP from 10.2.0.0/16 to 10.1.0.0/16 port 4791") || status.Applied || status.Reason != "PolicyMissing" || !strings.Contains(status.SecurityProblem, "dir fwd") {
+		t.Errorf("why %q, status %+v", v.why, status)
+	}
+	if _, ok := e.snap.Load().ports[0].security.source(peer.Addr()); !ok {
+		t.Error("CLOSE, which is covered, can not be said")
+	}
+	k.list = nil
+	e.judgeSecurity()
+	if _, ok := e.snap.Load().ports[0].security.source(peer.Addr()); ok {
+		t.Error("messages leave in clear")
+	}
+
+	k.list = covering()
+	if wait, _ := e.judgeSecurity(); wait > ipsec.HoldDown {
+		t.Errorf("the next look is in %v, after the hold-down", wait)
+	}
+	if _, d, status = state(); !d.barred() || !strings.Contains(status.SecurityProblem, "again") {
+		t.Errorf("no hold-down: %+v", status)
+	}
+	k.err = errors.New("dump interrupted")
+	e.xfrm.guards["backbone"].Judge(packet.Now()+2*ipsec.HoldDown, ipsec.Verdict{})
+	e.judgeSecurity()
+	if _, d, _ = state(); d.barred() {
+		t.Error("a dump that failed was read as policies that are gone")
+	}
+	e.xfrm.at -= trustOld
+	e.judgeSecurity()
+	if _, d, _ = state(); !d.barred() {
+		t.Error("protected for ever on policies that nobody can read")
+	}
+}
+
+// G06: what an earlier agent left attached is taken off by a configuration that is known to be all, never by one that may be old.
+func TestG06_OnlyTheWholeTruthDetaches(t *testing.T) {
+	k := &kernel{attached: []int{3, 7}}
+	e := New(Options{Backend: k, Workers: 1})
+	e.loaded = true
+	cfg := required()
+	cfg.Domains[0].RequireIPsec = false
+	cfg.Provisional = true
+	if _, err := e.Apply(cfg); err != nil || len(k.detached) > 0 {
+		t.Fatalf("%v, detached %v", err, k.detached)
+	}
+	whole := *cfg
+	whole.Provisional = false
+	if _, err := e.Apply(&whole); err != nil || len(k.detached) != 1 || k.detached[0] != 3 {
+		t.Fatalf("%v, detached %v", err, k.detached)
+	}
+}
