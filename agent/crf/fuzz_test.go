@@ -287,6 +287,9 @@ func (o *oracle) do(op int, arg func() int) {
 	case opPool:
 		o.env.Pool.SetLimit([]int64{0, 64 << 10, 64 << 20, 64 << 20}[arg()%4])
 	case opConfigure:
+		if o.f.state == Closed { // after 30 s of silence
+			return
+		}
 		o.configure(uint8(arg()%4), fec.Cauchy, 8, 3, testT)
 	case opParams:
 		p := o.p
