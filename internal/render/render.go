@@ -86,7 +86,7 @@ func (r *rendering) acceptProfiles(all []v1alpha1.CREMProfile) {
 				continue
 			}
 			r.selecting = append(r.selecting, p)
-			if selectsPods(p) && r.facts.Standalone {
+			if SelectsPods(p) && r.facts.Standalone {
 				r.problem(ref, v1alpha1.ReasonPodsNotVisible, nil, "selects pods, which an agent without Kubernetes can not see, so it takes no flow: select by sourceCIDRs or destinationSites instead")
 			}
 		}
@@ -103,6 +103,7 @@ func (r *rendering) acceptDomains(all []v1alpha1.CREMDomain) {
 			r.problem(ref, v1alpha1.ReasonInvalidSpec, nil, "%s", faults[0].Error())
 			continue
 		}
+		r.checkProfileRef(d)
 		if !r.matches(d) {
 			continue
 		}
@@ -126,8 +127,30 @@ func (r *rendering) matches(d *v1alpha1.CREMDomain) bool {
 	if d.Spec.Nodes == nil || d.Spec.Nodes.Selector == nil {
 		return r.facts.Standalone
 	}
+	return NodeSelector(d).Matches(labels.Set(r.facts.Labels))
+}
+
+// NodeSelector gives the selector by which a domain chooses nodes of a cluster: nothing when the domain names no node, or when it breaks
+// a rule and so is left out.
+func NodeSelector(d *v1alpha1.CREMDomain) labels.Selector {
+	if d.Spec.Nodes == nil || d.Spec.Nodes.Selector == nil {
+		return labels.Nothing()
+	}
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Nodes.Selector)
-	return err == nil && selector.Matches(labels.Set(r.facts.Labels)) // ValidateDomain refused what gives an error
+	if err != nil {
+		return labels.Nothing() // ValidateDomain reports it
+	}
+	return selector
+}
+
+// checkProfileRef reports a profileRef that names nothing. It does not depend on the node: also a domain that no node takes part in shows it.
+func (r *rendering) checkProfileRef(d *v1alpha1.CREMDomain) {
+	ref := d.Spec.ProfileRef
+	if ref == nil || r.profiles[string(ref.Name)] != nil {
+		return
+	}
+	r.problem(Ref{Kind: v1alpha1.KindDomain, Name: d.Name}, v1alpha1.ReasonProfileNotFound, &Ref{Kind: v1alpha1.KindProfile, Name: string(ref.Name)},
+		"there is no valid CREMProfile %s, so flows that no selector takes are not protected: create it, or name another in spec.profileRef", ref.Name)
 }
 
 // conflict finds an accepted domain, so an older one, that d can not share the node with.

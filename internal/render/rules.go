@@ -20,7 +20,7 @@ import (
 func (r *rendering) rules(d *v1alpha1.CREMDomain) []v1alpha1.NodeRule {
 	var ranked []rankedRule
 	for _, p := range r.selecting {
-		if r.facts.Standalone && selectsPods(p) {
+		if r.facts.Standalone && SelectsPods(p) {
 			continue // no pods are known: it takes no flow (reported once, as PodsNotVisible)
 		}
 		ranked = append(ranked, rulesOf(p, d)...)
@@ -32,13 +32,8 @@ func (r *rendering) rules(d *v1alpha1.CREMDomain) []v1alpha1.NodeRule {
 	for _, ranked := range ranked {
 		rules = append(rules, ranked.rule)
 	}
-	if ref := d.Spec.ProfileRef; ref != nil {
-		if r.profiles[string(ref.Name)] == nil {
-			r.problem(Ref{Kind: v1alpha1.KindDomain, Name: d.Name}, v1alpha1.ReasonProfileNotFound, &Ref{Kind: v1alpha1.KindProfile, Name: string(ref.Name)},
-				"there is no valid CREMProfile %s, so flows that no selector takes are not protected: create it, or name another in spec.profileRef", ref.Name)
-		} else {
-			rules = append(rules, v1alpha1.NodeRule{Profile: ref.Name, Source: v1alpha1.SourceAny})
-		}
+	if ref := d.Spec.ProfileRef; ref != nil && r.profiles[string(ref.Name)] != nil {
+		rules = append(rules, v1alpha1.NodeRule{Profile: ref.Name, Source: v1alpha1.SourceAny})
 	}
 	for _, rule := range rules {
 		r.used[string(rule.Profile)] = true
@@ -68,7 +63,7 @@ func rulesOf(p *v1alpha1.CREMProfile, d *v1alpha1.CREMDomain) []rankedRule {
 		}
 		base.destinations = 1
 	}
-	if selectsPods(p) {
+	if SelectsPods(p) {
 		base.pods, base.rule.Source = 1, v1alpha1.SourcePods
 	}
 	if len(s.SourceCIDRs) == 0 {
@@ -93,8 +88,8 @@ func rulesOf(p *v1alpha1.CREMProfile, d *v1alpha1.CREMDomain) []rankedRule {
 	return rules
 }
 
-// selectsPods says whether the profile's sources are pods.
-func selectsPods(p *v1alpha1.CREMProfile) bool {
+// SelectsPods says whether the profile's sources are pods.
+func SelectsPods(p *v1alpha1.CREMProfile) bool {
 	s := p.Spec.Selector
 	return s != nil && (s.PodSelector != nil || s.NamespaceSelector != nil)
 }
