@@ -40,8 +40,7 @@ type Agent struct {
 	path  DataPath
 	log   logr.Logger
 
-	noticed chan struct{}     // something that Status shows has changed
-	items   map[string]string // uplinks and domains as they were logged last, with their problems; of the goroutine that logs
+	noticed chan struct{} // something that Status shows has changed
 
 	mu         sync.Mutex // guards what follows
 	generation int64      // of the last good configuration
@@ -52,7 +51,7 @@ type Agent struct {
 
 // New makes an agent. Nothing is read before Start.
 func New(files Files, path DataPath, log logr.Logger) *Agent {
-	return &Agent{files: files, path: path, log: log, noticed: make(chan struct{}, 1), items: map[string]string{}}
+	return &Agent{files: files, path: path, log: log, noticed: make(chan struct{}, 1)}
 }
 
 // Notice tells that something that the data path's Status shows has changed. It may be called at any time and never blocks.
@@ -86,12 +85,14 @@ func (a *Agent) Run(ctx context.Context, reload <-chan struct{}) error {
 		}
 	})
 	running.Go(func() {
+		t := transitions{log: a.log}
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-a.noticed:
-				a.logTransitions()
+				status, _ := a.path.Status(false)
+				t.say(&status)
 			}
 		}
 	})
@@ -167,42 +168,11 @@ func (a *Agent) refuse(err error) error {
 }
 
 // report logs what came of a configuration: one line, and one for each object that is not wholly in force. What became of uplinks
-// and ports is said by logTransitions.
+// and ports is said by transitions.
 func (a *Agent) report(loaded *Loaded) {
 	a.log.Info("Configuration applied", "generation", loaded.Config.Generation, "domains", len(loaded.Config.Domains), "profiles", len(loaded.Spec.Profiles))
 	for _, p := range loaded.Problems {
 		a.log.Info("Item not in force", "object", p.Object.String(), "reason", p.Reason, "problem", p.Message)
-	}
-}
-
-// logTransitions logs what became of uplinks and domains since the last time: one line when it changes, none otherwise.
-func (a *Agent) logTransitions() {
-	status, _ := a.path.Status(false)
-	now := map[string]string{}
-	for _, d := range status.Domains {
-		now["domain "+d.Name] = d.Problem
-		a.logItem("Domain in force", "Domain not in force", "domain", d.Name, d.Problem)
-	}
-	for _, u := range status.Uplinks {
-		now["uplink "+u.Name] = u.Problem
-		a.logItem("Uplink attached", "Uplink not attached", "uplink", u.Name, u.Problem)
-	}
-	for item := range a.items {
-		if _, there := now[item]; !there {
-			a.log.Info("No longer in force", "item", item)
-		}
-	}
-	a.items = now
-}
-
-func (a *Agent) logItem(good, bad, kind, name, problem string) {
-	if was, known := a.items[kind+" "+name]; known && was == problem {
-		return
-	}
-	if problem == "" {
-		a.log.Info(good, kind, name)
-	} else {
-		a.log.Info(bad, kind, name, "problem", problem)
 	}
 }
 

@@ -27,7 +27,12 @@ const (
 // Convert makes the configuration that packet workers obey. The spec may come from anywhere, so everything is checked again; what
 // is not understood is left out, never guessed, with a problem that says so. Without any problem, everything is in the result.
 func Convert(spec *v1alpha1.CREMNodeSpec, generation int64) (*engine.Config, []render.Problem) {
-	c := conversion{profiles: map[v1alpha1.ObjectName]*engine.Profile{}}
+	return convert(spec, generation, nil)
+}
+
+// convert knows the pods that profiles select; nil: nobody can tell.
+func convert(spec *v1alpha1.CREMNodeSpec, generation int64, pods map[v1alpha1.ObjectName]*engine.Pods) (*engine.Config, []render.Problem) {
+	c := conversion{profiles: map[v1alpha1.ObjectName]*engine.Profile{}, pods: pods}
 	for i := range spec.Profiles {
 		c.profile(&spec.Profiles[i])
 	}
@@ -42,6 +47,7 @@ func Convert(spec *v1alpha1.CREMNodeSpec, generation int64) (*engine.Config, []r
 
 type conversion struct {
 	profiles map[v1alpha1.ObjectName]*engine.Profile
+	pods     map[v1alpha1.ObjectName]*engine.Pods
 	problems []render.Problem
 }
 
@@ -106,11 +112,16 @@ func (c *conversion) rules(d *v1alpha1.NodeDomain) []engine.Rule {
 			c.problem(v1alpha1.KindDomain, d.Name, "the rule of profile %s: %v", r.Profile, err)
 			continue
 		}
-		if known := r.Source == v1alpha1.SourceAny || (r.Source == v1alpha1.SourceCIDRs && len(sources) > 0); !known {
+		pods := c.pods[r.Profile]
+		known := r.Source == v1alpha1.SourceAny || (r.Source == v1alpha1.SourceCIDRs && len(sources) > 0) || (r.Source == v1alpha1.SourcePods && pods != nil)
+		if !known {
 			c.problem(v1alpha1.KindDomain, d.Name, "the rule of profile %s compares the source with %q, which this agent can not: it takes no flow", r.Profile, r.Source)
 			continue
 		}
 		rule := engine.Rule{Profile: profile, Sources: sources}
+		if r.Source == v1alpha1.SourcePods {
+			rule.Pods = pods
+		}
 		for _, site := range r.DestinationSites {
 			rule.Destinations = append(rule.Destinations, string(site))
 		}

@@ -22,8 +22,10 @@ type Status struct {
 	// MTUTooSmall is about flows that are not protected because a REPAIR of their packets does not fit the uplink.
 	MTUTooSmall MTUTooSmall `json:"mtuTooSmall"`
 	// ConfigStale says in sentences why the newest configuration was refused; the last good one is in force. Empty: the newest one is.
-	ConfigStale string    `json:"configStale,omitempty"`
-	Problems    []Problem `json:"problems,omitempty"` // objects that are not, or not wholly, in force here
+	ConfigStale string `json:"configStale,omitempty"`
+	// APIConnected says whether the API server answered last time; absent where there is none to ask.
+	APIConnected *bool     `json:"apiConnected,omitempty"`
+	Problems     []Problem `json:"problems,omitempty"` // objects that are not, or not wholly, in force here
 }
 
 // MTUTooSmall counts flows whose repairs do not fit, with the numbers of the one that needs most; octets of IP packet.

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// leasePeriod is how often a Lease is renewed: four times within its duration.
+const leasePeriod = 10 * time.Second
+
+// keepLease renews the node's Lease until ctx ends. It is not given up then: an agent that is exchanged is back before anybody misses it.
+func keepLease(ctx context.Context, c *client, namespace, node string, log logr.Logger) {
+	failing := false
+	for ctx.Err() == nil {
+		err := c.renewLease(ctx, namespace, node, time.Now())
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failing:
+			log.Info("Lease not renewed, this node will be shown as not reporting", "namespace", namespace, "error", err.Error())
+		case err == nil && failing:
+			log.Info("Lease renewed again")
+		}
+		failing = err != nil
+		sleep(ctx, jitter(leasePeriod))
+	}
+}
+
+// jitter is a time up to a tenth less than d, so that nodes that started together do not stay together.
+func jitter(d time.Duration) time.Duration { return d - time.Duration(rand.Int64N(int64(d)/10+1)) }
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
