@@ -19,18 +19,12 @@ import (
 	"crem.dev/crem/api/v1alpha1"
 )
 
-// fieldManager owns what an agent writes.
-const fieldManager = "crem-agent"
-
 // One agent's share of the API server: a few requests a second at the most, whatever happens on the node.
 const (
 	clientQPS      = 5
 	clientBurst    = 10
 	requestTimeout = 10 * time.Second
 )
-
-// AgentLabel is on the Lease of every agent, so that others can watch just these.
-const AgentLabel = v1alpha1.GroupName + "/agent"
 
 const (
 	resourceNodes  = "cremnodes"
@@ -57,7 +51,7 @@ func newClient(cfg *rest.Config, version string) (*client, error) {
 		c := rest.CopyConfig(cfg)
 		c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/apis", &gv, codecs
 		c.ContentType = runtime.ContentTypeJSON
-		c.QPS, c.Burst, c.UserAgent = clientQPS, clientBurst, fieldManager+"/"+version
+		c.QPS, c.Burst, c.UserAgent = clientQPS, clientBurst, v1alpha1.FieldManagerAgent+"/"+version
 		return rest.RESTClientFor(c)
 	}
 	crem, err := of(v1alpha1.GroupVersion)
@@ -102,11 +96,8 @@ func apply(ctx context.Context, c rest.Interface, body []byte, into runtime.Obje
 	defer cancel()
 	force := true
 	return c.Patch(types.ApplyPatchType).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).SubResource(sub...).
-		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Into(into)
+		VersionedParams(&metav1.PatchOptions{FieldManager: v1alpha1.FieldManagerAgent, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Into(into)
 }
-
-// leaseSeconds is how long after its last renewal an agent counts as gone.
-const leaseSeconds = 40
 
 // leasePatch is the whole Lease.
 type leasePatch struct {
@@ -123,10 +114,10 @@ type leaseMeta struct {
 
 // renewLease tells that the node's agent lives.
 func (c *client) renewLease(ctx context.Context, namespace, node string, now time.Time) error {
-	seconds, renewed := int32(leaseSeconds), metav1.NewMicroTime(now)
+	seconds, renewed := int32(v1alpha1.LeaseDuration/time.Second), metav1.NewMicroTime(now)
 	body, err := json.Marshal(leasePatch{
 		TypeMeta: metav1.TypeMeta{APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease"},
-		Metadata: leaseMeta{Name: node, Namespace: namespace, Labels: map[string]string{AgentLabel: "true"}},
+		Metadata: leaseMeta{Name: node, Namespace: namespace, Labels: map[string]string{v1alpha1.ComponentLabel: v1alpha1.ComponentAgent}},
 		Spec:     coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
 	})
 	if err != nil {

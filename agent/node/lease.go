@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-)
 
-// leasePeriod is how often a Lease is renewed: four times within its duration.
-const leasePeriod = 10 * time.Second
+	"crem.dev/crem/api/v1alpha1"
+)
 
 // keepLease renews the node's Lease until ctx ends. It is not given up then: an agent that is exchanged is back before anybody misses it.
 func keepLease(ctx context.Context, c *client, namespace, node string, log logr.Logger) {
@@ -27,7 +26,7 @@ func keepLease(ctx context.Context, c *client, namespace, node string, log logr.
 			log.Info("Lease renewed again")
 		}
 		failing = err != nil
-		sleep(ctx, jitter(leasePeriod))
+		sleep(ctx, jitter(v1alpha1.LeaseRenewPeriod))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -19,11 +20,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"crem.dev/crem/agent/engine"
 	"crem.dev/crem/agent/local"
 	"crem.dev/crem/agent/metrics"
 	"crem.dev/crem/agent/node"
+	"crem.dev/crem/agent/probe"
 	"crem.dev/crem/internal/agentapi"
 	"crem.dev/crem/internal/render"
 	"crem.dev/crem/internal/version"
@@ -34,6 +38,9 @@ const defaultPinDir = "/sys/fs/bpf/crem"
 // runOptions are the flags of run.
 type runOptions struct {
 	files       []string
+	kubeconfig  string
+	namespace   string
+	stateDir    string
 	node        string
 	nodeLabels  string
 	socket      string
@@ -48,21 +55,35 @@ type runOptions struct {
 	pinDirGiven bool
 	memoryBytes int64
 	labels      map[string]string
+	api         *rest.Config // nil: files say what to do
+}
+
+// agent is what keeps the data path together with what it should do.
+type agent interface {
+	metrics.Source
+	Run(ctx context.Context, reload <-chan struct{}) error
+	Notice()
 }
 
 func newRun() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run -f FILE [-f FILE ...]",
+		Use:   "run [-f FILE ...]",
 		Short: "Protects traffic until it is stopped",
-		Long: `Protects the traffic of this node as the CREMDomain and CREMProfile documents of the files say, until SIGTERM or
-SIGINT. Files are read again when they change and at SIGHUP: running flows are reconfigured without losing a packet.
-A changed file that is wrong changes nothing; the log says what is wrong with it.
+		Long: `Protects the traffic of this node until SIGTERM or SIGINT. Running flows are reconfigured without losing a packet.
+
+With -f it does what the CREMDomain and CREMProfile documents of the files say, and needs no Kubernetes. Files are read
+again when they change and at SIGHUP. A changed file that is wrong changes nothing; the log says what is wrong with it.
+
+Without -f, in a pod or with --kubeconfig, it does what the CREMNode named as this node says, and reports in its status.
+What it did last is kept in --state-dir and done first at the next start, so that the node is protected whether or not
+the API server answers. SIGHUP applies it again.
 
 At the end nothing is detached: the programs on the uplinks stay and pass every packet, so that the next agent takes
 them over without a gap. crem-agent uninstall removes them.`,
 		Example: `  crem-agent run -f domain.yaml -f profiles.yaml --node gw1
-  crem-agent run -f /etc/crem --log-format json`,
+  crem-agent run -f /etc/crem --log-format json
+  crem-agent run --kubeconfig /etc/crem/kubeconfig --node gw1`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.pinDirGiven = cmd.Flags().Changed("pin-dir")
@@ -73,9 +94,12 @@ them over without a gap. crem-agent uninstall removes them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&o.files, "filename", "f", nil, "file of CREMDomain and CREMProfile documents, or directory of such files; may be given several times (required)")
-	f.StringVar(&o.node, "node", "", "name of this node (default: the host name)")
-	f.StringVar(&o.nodeLabels, "node-labels", "", "labels of this node, as key=value,...: with them it takes part only in domains whose selector chooses it; without, in all")
+	f.StringArrayVarP(&o.files, "filename", "f", nil, "file of CREMDomain and CREMProfile documents, or directory of such files; may be given several times. Without it: the CREMNode of this node")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server (default: the service account of the pod)")
+	f.StringVar(&o.namespace, "namespace", "", "namespace of this agent's Lease (default: that of the pod, else crem-system)")
+	f.StringVar(&o.stateDir, "state-dir", "/var/lib/crem", "folder where the last good configuration from the API server is kept")
+	f.StringVar(&o.node, "node", "", "name of this node, as in Kubernetes (default: the environment variable NODE_NAME, else the host name)")
+	f.StringVar(&o.nodeLabels, "node-labels", "", "with -f: labels of this node, as key=value,...: with them it takes part only in domains whose selector chooses it; without, in all")
 	f.StringVar(&o.socket, "socket", agentapi.DefaultSocket, "Unix socket for kubectl-crem")
 	f.StringVar(&o.metricsAddr, "metrics-addr", "127.0.0.1:9464", "address of /metrics, /healthz and /readyz; empty: none")
 	f.IntVar(&o.workers, "workers", 0, "packet workers (default: one per processor)")
@@ -89,8 +113,11 @@ them over without a gap. crem-agent uninstall removes them.`,
 
 // complete checks the flags and fills in what they leave open.
 func (o *runOptions) complete() error {
-	if len(o.files) == 0 {
-		return errors.New("no file is given: name the files of CREMDomain and CREMProfile documents with -f")
+	if err := o.completeCluster(); err != nil {
+		return err
+	}
+	if o.node == "" {
+		o.node = os.Getenv("NODE_NAME")
 	}
 	if o.node == "" {
 		name, err := os.Hostname()
@@ -114,6 +141,40 @@ func (o *runOptions) complete() error {
 	o.memoryBytes = n
 	if o.logFormat != "text" && o.logFormat != "json" {
 		return fmt.Errorf("--log-format %q: write text or json", o.logFormat)
+	}
+	return nil
+}
+
+// podFolder is where the kubelet puts the service account of a pod.
+const podFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// completeCluster finds the API server when there are no files.
+func (o *runOptions) completeCluster() error {
+	if len(o.files) > 0 {
+		if o.kubeconfig != "" {
+			return errors.New("-f and --kubeconfig exclude each other: either files say what to do, or the API server")
+		}
+		return nil
+	}
+	var err error
+	if o.kubeconfig != "" {
+		if o.api, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig); err != nil {
+			return fmt.Errorf("--kubeconfig %s: %w", o.kubeconfig, err)
+		}
+	} else if o.api, err = rest.InClusterConfig(); err != nil {
+		return errors.New("no file is given with -f, and this is no pod of a cluster: name the files of CREMDomain and CREMProfile documents, or a cluster with --kubeconfig")
+	}
+	if o.nodeLabels != "" {
+		return errors.New("--node-labels is for files: in a cluster the operator knows the labels of the node")
+	}
+	if o.namespace == "" {
+		o.namespace = "crem-system"
+		if raw, err := os.ReadFile(podFolder + "/namespace"); err == nil {
+			o.namespace = strings.TrimSpace(string(raw))
+		}
+	}
+	if o.stateDir == "" {
+		return errors.New("--state-dir is empty: name a folder that outlives restarts of this agent")
 	}
 	return nil
 }
@@ -154,13 +215,16 @@ func run(ctx context.Context, o *runOptions, logTo io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var agent *node.Agent
+	var a agent
+	pinDir := o.pins(log)
 	eng := engine.New(engine.Options{
 		Node: o.node, Version: version.Version, Workers: o.workers, Memory: o.memoryBytes, Realtime: o.realtime,
-		Backend: &engine.Linux{PinDir: o.pins(log)}, Changed: func() { agent.Notice() },
+		Backend: &engine.Linux{PinDir: pinDir}, Changed: func() { a.Notice() },
 	})
-	agent = node.New(node.Files{Paths: o.files, Facts: render.NodeFacts{Name: o.node, Labels: o.labels, Standalone: true}}, eng, log)
-	servers, err := o.serve(ctx, socket, agent)
+	if a, err = o.newAgent(eng, pinDir, log); err != nil {
+		return errors.Join(err, socket.Close())
+	}
+	servers, err := o.serve(ctx, socket, a)
 	if err != nil {
 		return errors.Join(err, socket.Close())
 	}
@@ -178,7 +242,7 @@ func run(ctx context.Context, o *runOptions, logTo io.Writer) error {
 		}
 	}()
 	log.Info("Agent starts", "version", version.Version, "node", o.node, "socket", o.socket, "metrics", o.metricsAddr)
-	err = agent.Run(ctx, reload)
+	err = a.Run(ctx, reload)
 	stop()
 	servers(log)
 	if err == nil {
@@ -187,10 +251,21 @@ func run(ctx context.Context, o *runOptions, logTo io.Writer) error {
 	return err
 }
 
+// newAgent makes the agent for files or for a cluster.
+func (o *runOptions) newAgent(path node.DataPath, pinDir string, log logr.Logger) (agent, error) {
+	if o.api == nil {
+		return node.New(node.Files{Paths: o.files, Facts: render.NodeFacts{Name: o.node, Labels: o.labels, Standalone: true}}, path, log), nil
+	}
+	return node.NewCluster(node.ClusterOptions{
+		Node: o.node, Namespace: o.namespace, Version: version.Version, StateDir: o.stateDir, API: o.api, Path: path, Log: log,
+		Probe: func() *probe.Report { return probe.Run(probe.Options{PinDir: pinDir}) },
+	})
+}
+
 // serve starts the local socket and the metrics address. The function that it gives waits for their end, which ctx brings.
-func (o *runOptions) serve(ctx context.Context, socket net.Listener, agent *node.Agent) (func(logr.Logger), error) {
+func (o *runOptions) serve(ctx context.Context, socket net.Listener, a agent) (func(logr.Logger), error) {
 	reg := prometheus.NewRegistry()
-	if err := metrics.Register(reg, agent); err != nil {
+	if err := metrics.Register(reg, a); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -202,10 +277,10 @@ func (o *runOptions) serve(ctx context.Context, socket net.Listener, agent *node
 			cancel()
 			return nil, fmt.Errorf("metrics address: %w: name another with --metrics-addr", err)
 		}
-		health := local.Health(agent, promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+		health := local.Health(a, promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 		running.Go(func() { errs <- local.Serve(ctx, ln, health) })
 	}
-	running.Go(func() { errs <- local.Serve(ctx, socket, local.Handler(agent)) })
+	running.Go(func() { errs <- local.Serve(ctx, socket, local.Handler(a)) })
 	return func(log logr.Logger) {
 		cancel()
 		running.Wait()
