@@ -79,8 +79,11 @@ func differs(have *v1alpha1.CREMNode, want nodeIntent) *nodeIntent {
 	if !want.unusedSince.IsZero() {
 		mark = want.unusedSince.UTC().Format(time.RFC3339)
 	}
-	if ownerNode(have.OwnerReferences) == want.owner && have.Annotations[v1alpha1.UnusedSinceAnnotation] == mark && equality.Semantic.DeepEqual(&have.Spec, want.spec) {
+	if ownerNode(have.OwnerReferences) == want.owner && have.Annotations[v1alpha1.UnusedSinceAnnotation] == mark && equalSpecs(&have.Spec, want.spec) {
 		return nil
 	}
 	return &want
 }
+
+// equalSpecs says whether two specs say the same.
+func equalSpecs(a, b *v1alpha1.CREMNodeSpec) bool { return equality.Semantic.DeepEqual(a, b) }

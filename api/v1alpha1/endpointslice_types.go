@@ -3,11 +3,28 @@
 package v1alpha1
 
 import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ProfileLabel is the label of a CREMEndpointSlice that names the CREMProfile whose selector chose its addresses. Agents watch slices by it.
+// ProfileLabel is the label of a CREMEndpointSlice that names the CREMProfile whose selector chose its addresses, as ProfileLabelValue gives it.
+// Agents watch slices by it.
 const ProfileLabel = GroupName + "/profile"
+
+// ProfileLabelValue gives the value of ProfileLabel for a profile: its name, or, as a label holds no more than 63 characters, the beginning of a
+// long name with a digest of it.
+func ProfileLabelValue(profile string) string {
+	const most = 63
+	if len(profile) <= most {
+		return profile
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(profile))
+	return fmt.Sprintf("%s-%016x", strings.TrimRight(profile[:most-17], "-."), h.Sum64())
+}
 
 // MaxSliceAddresses is the most addresses that one CREMEndpointSlice holds.
 const MaxSliceAddresses = 500

@@ -22,6 +22,9 @@ const GroupName = "crem.dev"
 // GroupVersion is the group and version of this package's kinds.
 var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
+// SchemeGroupVersion is GroupVersion by the name that generated code has for it.
+var SchemeGroupVersion = GroupVersion
+
 var schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
 // AddToScheme registers this package's kinds, for clients that decode them by kind.

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"crem.dev/crem/api/v1alpha1"
+)
+
+// nodeState is how a node does for one domain.
+type nodeState int
+
+const (
+	nodePending nodeState = iota // on its way
+	nodeFailing
+	nodeReady
+)
+
+// verdict is how one node does for one domain.
+type verdict struct {
+	state                          nodeState
+	rendered, programmed, degraded bool
+	reason, message                string    // of nodeFailing
+	until                          time.Time // when time alone changes the verdict; zero: never
+}
+
+func failing(v verdict, reason, format string, args ...any) verdict {
+	v.state, v.reason, v.message = nodeFailing, reason, fmt.Sprintf(format, args...)
+	return v
+}
+
+// judge says how a node does for a domain that is part of its share. Rendered: its CREMNode says what it should.
+func judge(domain string, have *v1alpha1.CREMNode, rendered bool, lease *coordinationv1.Lease, now time.Time) verdict {
+	v := verdict{rendered: rendered}
+	if have == nil || !rendered {
+		return v
+	}
+	if lease == nil {
+		v.until = have.CreationTimestamp.Add(v1alpha1.LeaseDuration)
+		if now.Before(v.until) {
+			return v
+		}
+		v.until = time.Time{}
+		return failing(v, v1alpha1.ReasonAgentNotReporting, "no agent has reported from the node: see whether a crem-agent pod runs on it")
+	}
+	if v.until = leaseEnd(lease); !now.Before(v.until) {
+		v.until = time.Time{}
+		return failing(v, v1alpha1.ReasonAgentNotReporting, "the agent has not reported since %s: see whether the node and its crem-agent pod run", renewed(lease).UTC().Format(time.RFC3339))
+	}
+	status := &have.Status
+	if status.ObservedGeneration != have.Generation {
+		return v
+	}
+	v.degraded = meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDegraded)
+	item := domainItem(status, domain)
+	if item != nil && !item.Programmed {
+		return failing(v, item.Reason, "%s", item.Message)
+	}
+	if item == nil || status.AppliedGeneration != have.Generation {
+		if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionProgrammed); c != nil && c.Status == metav1.ConditionFalse && c.Reason != v1alpha1.ReasonPending {
+			return failing(v, c.Reason, "%s", c.Message)
+		}
+		return v
+	}
+	v.programmed = true
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready == nil || ready.Status == metav1.ConditionUnknown:
+	case ready.Status == metav1.ConditionTrue, ready.Reason == v1alpha1.ReasonPartiallyProgrammed: // another domain's item failed, not this one's
+		v.state = nodeReady
+	default:
+		return failing(v, ready.Reason, "%s", ready.Message)
+	}
+	return v
+}
+
+func domainItem(status *v1alpha1.CREMNodeStatus, domain string) *v1alpha1.NodeItemStatus {
+	for i := range status.Domains {
+		if string(status.Domains[i].Name) == domain {
+			return &status.Domains[i]
+		}
+	}
+	return nil
+}
+
+// renewed is when the agent last reported.
+func renewed(lease *coordinationv1.Lease) time.Time {
+	if lease.Spec.RenewTime == nil {
+		return lease.CreationTimestamp.Time
+	}
+	return lease.Spec.RenewTime.Time
+}
+
+// leaseEnd is when the agent counts as not reporting.
+func leaseEnd(lease *coordinationv1.Lease) time.Time {
+	duration := v1alpha1.LeaseDuration
+	if s := lease.Spec.LeaseDurationSeconds; s != nil && *s > 0 {
+		duration = time.Duration(*s) * time.Second
+	}
+	return renewed(lease).Add(duration)
+}
