@@ -59,3 +59,9 @@ runAsGroup: 65532
 seccompProfile:
   type: RuntimeDefault
 {{- end -}}
+
+{{- /* Annotations of what helm uninstall makes first. */ -}}
+{{- define "crem.cleanupHook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
