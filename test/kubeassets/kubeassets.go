@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeassets finds the kube-apiserver, etcd and kubectl that tests run against.
+// Package kubeassets finds a real kube-apiserver and etcd for tests.
 package kubeassets
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
 )
 
-// programs that must be in the folder.
-var programs = []string{"kube-apiserver", "etcd", "kubectl"}
+// Missing says what to do when the programs are not there.
+const Missing = "no kube-apiserver and etcd for tests: run test/lab/kube/kube.sh build kube-apiserver etcd kubectl, or set KUBEBUILDER_ASSETS"
 
-// Dir is the folder of the programs: KUBEBUILDER_ASSETS, else the cache where test/lab/kube/kube.sh builds them. Without them the test is skipped, or
-// fails if CREM_REQUIRE_ENVTEST is 1.
-func Dir(t testing.TB) string {
-	t.Helper()
+// ErrMissing means that a test can not run here. A test skips with it, unless Required.
+var ErrMissing = errors.New(Missing)
+
+// Required says that tests without the programs must fail, as they should where they are known to be.
+func Required() bool { return os.Getenv("CREM_REQUIRE_ENVTEST") == "1" }
+
+// Dir gives the folder of kube-apiserver, etcd and kubectl: KUBEBUILDER_ASSETS, or where test/lab/kube/kube.sh builds them.
+func Dir() (string, error) {
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" {
-		cache := os.Getenv("XDG_CACHE_HOME")
+		cache := os.Getenv("CREM_KUBE_CACHE")
 		if cache == "" {
-			home, err := os.UserHomeDir()
+			user, err := os.UserCacheDir()
 			if err != nil {
-				t.Fatalf("find the cache folder: %v", err)
+				return "", ErrMissing
 			}
-			cache = filepath.Join(home, ".cache")
+			cache = filepath.Join(user, "crem", "kube")
 		}
-		dir = filepath.Join(cache, "crem", "kube", "bin")
+		dir = filepath.Join(cache, "bin")
 	}
-	for _, p := range programs {
-		if info, err := os.Stat(filepath.Join(dir, p)); err == nil && !info.IsDir() {
-			continue
+	for _, program := range []string{"kube-apiserver", "etcd"} {
+		if info, err := os.Stat(filepath.Join(dir, program)); err != nil || info.Mode()&0o111 == 0 {
+			return "", fmt.Errorf("%w (no %s in %s)", ErrMissing, program, dir)
 		}
-		const say = "%s has no %s: run test/lab/kube/kube.sh build kube-apiserver etcd kubectl"
-		if os.Getenv("CREM_REQUIRE_ENVTEST") == "1" {
-			t.Fatalf(say, dir, p)
-		}
-		t.Skipf(say, dir, p)
 	}
-	return dir
+	return dir, nil
 }
