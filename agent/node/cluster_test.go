@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"crem.dev/crem/api/v1alpha1"
+	"crem.dev/crem/internal/agentapi"
+)
+
+// nodeOf is a CREMNode as the operator writes it.
+func nodeOf(name string) *v1alpha1.CREMNode {
+	s := spec()
+	s.Domains[0].IPsec.Mode = v1alpha1.IPsecBoundaryFiltered
+	return &v1alpha1.CREMNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: *s}
+}
+
+type kubernetes struct {
+	t *testing.T
+	ctrl.Client
+}
+
+func (k kubernetes) create(o ctrl.Object) {
+	k.t.Helper()
+	if err := k.Create(k.t.Context(), o); err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Cleanup(func() { _ = k.Delete(k.t.Context(), o) })
+}
+
+func (k kubernetes) node(name string) *v1alpha1.CREMNode {
+	k.t.Helper()
+	n := new(v1alpha1.CREMNode)
+	if err := k.Get(k.t.Context(), types.NamespacedName{Name: name}, n); err != nil && !apierrors.IsNotFound(err) {
+		k.t.Fatal(err)
+	}
+	return n
+}
+
+// change writes a spec and gives its generation.
+func (k kubernetes) change(name string, f func(*v1alpha1.CREMNodeSpec)) int64 {
+	k.t.Helper()
+	n := k.node(name)
+	before := n.DeepCopy()
+	f(&n.Spec)
+	if err := k.Patch(k.t.Context(), n, ctrl.MergeFrom(before)); err != nil {
+		k.t.Fatal(err)
+	}
+	return n.Generation
+}
+
+func (k kubernetes) is(name, condition string, status metav1.ConditionStatus, reason string) bool {
+	k.t.Helper()
+	c := meta.FindStatusCondition(k.node(name).Status.Conditions, condition)
+	return c != nil && c.Status == status && c.Reason == reason
+}
+
+func (k kubernetes) ready(name string, generation int64) func() bool {
+	return func() bool {
+		n := k.node(name)
+		return n.Status.AppliedGeneration == generation && n.Status.ObservedGeneration == generation && meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.ConditionReady)
+	}
+}
+
+// TestClusterAppliesAndReports: spec to data path, status, Lease and disk; a change within 3 s; a deleted object frees the node.
+func TestClusterAppliesAndReports(t *testing.T) {
+	cfg := apiServer(t)
+	k, dir := kubernetes{t, admin(t, cfg)}, t.TempDir()
+	path := &dataPath{}
+	r := startCluster(t, cfg, "gw-report", dir, path)
+	soon(t, "an empty configuration while there is no CREMNode", func() bool { c, _ := path.last(); return c != nil && len(c.Domains) == 0 && !c.Provisional })
+	if bad := r.agent.Unready(); len(bad) > 0 {
+		t.Errorf("not ready without any domain: %v", bad)
+	}
+	k.create(nodeOf("gw-report"))
+	soon(t, "generation 1 is reported", k.ready("gw-report", 1))
+	n := k.node("gw-report")
+	for _, c := range n.Status.Conditions {
+		if c.ObservedGeneration != 1 || c.LastTransitionTime.IsZero() {
+			t.Errorf("condition %+v", c)
+		}
+	}
+	want := map[string]string{"Programmed": "Programmed", "DataPathHealthy": "Healthy", "SecurityReady": "NotRequired", "Ready": "Ready", "Degraded": "NotDegraded"}
+	for kind, reason := range want {
+		status := metav1.ConditionTrue
+		if kind == "Degraded" {
+			status = metav1.ConditionFalse
+		}
+		if !k.is("gw-report", kind, status, reason) {
+			t.Errorf("%s: %+v", kind, n.Status.Conditions)
+		}
+	}
+	if s := n.Status; len(s.Conditions) != len(want) || s.AgentVersion != "v0.0.0-test" || s.BootID != bootID() || s.MemoryLimitBytes != 1<<30 || s.Capabilities.Kernel != "6.18" ||
+		len(s.Capabilities.Missing) != 1 || len(s.Domains) != 1 || !s.Domains[0].Programmed || len(s.Uplinks) != 1 || s.Uplinks[0].Name != "wan0" || s.Uplinks[0].MTU != 9000 {
+		t.Errorf("status %+v", s)
+	}
+	for _, m := range n.ManagedFields {
+		if m.Subresource == "status" && m.Manager != v1alpha1.FieldManagerAgent {
+			t.Errorf("the status is also owned by %s", m.Manager)
+		}
+	}
+	lease := new(coordinationv1.Lease)
+	if err := k.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "gw-report"}, lease); err != nil {
+		t.Fatal(err)
+	}
+	if lease.Labels[v1alpha1.ComponentLabel] != v1alpha1.ComponentAgent || *lease.Spec.LeaseDurationSeconds != 40 || *lease.Spec.HolderIdentity != "gw-report" || time.Since(lease.Spec.RenewTime.Time) > time.Minute {
+		t.Errorf("Lease %+v %+v", lease.Labels, lease.Spec)
+	}
+
+	generation := k.change("gw-report", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Port = 52001 })
+	took := soon(t, "generation 2 is reported", k.ready("gw-report", generation))
+	t.Logf("a changed spec was reported as applied after %v", took)
+	if took > 3*time.Second {
+		t.Errorf("reported after %v, at most 3 s are allowed", took)
+	}
+	if c, _ := path.last(); c.Domains[0].Port != 52001 || c.Generation != generation {
+		t.Errorf("configuration %+v", c)
+	}
+	last, err := r.agent.store.load()
+	if err != nil || last.Desired.Generation != generation || last.Desired.Spec.Domains[0].Port != 52001 {
+		t.Errorf("disk copy %+v, %v", last, err)
+	}
+
+	k.change("gw-report", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[0].Profile = "gone" })
+	soon(t, "the bad item is reported", func() bool { return k.is("gw-report", "Programmed", "False", "PartiallyProgrammed") })
+	if s := k.node("gw-report").Status; s.Domains[0].Programmed || s.Domains[0].Reason != "InvalidSpec" || !strings.Contains(s.Domains[0].Message, "gone") {
+		t.Errorf("item %+v", s.Domains[0])
+	}
+	before := n.Status.Conditions
+	after := k.node("gw-report").Status.Conditions
+	if a, b := meta.FindStatusCondition(before, "SecurityReady"), meta.FindStatusCondition(after, "SecurityReady"); !a.LastTransitionTime.Equal(&b.LastTransitionTime) {
+		t.Error("the transition time of a condition that did not change was changed")
+	}
+
+	if err := k.Delete(t.Context(), k.node("gw-report")); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "nothing is in force", func() bool { c, _ := path.last(); return len(c.Domains) == 0 })
+	r.stop()
+	if !path.ended {
+		t.Error("the data path was not stopped")
+	}
+}
+
+// TestG04_GenerationIsThatOfWhatWasApplied: the spec changes while the data path takes up the one before.
+func TestG04_GenerationIsThatOfWhatWasApplied(t *testing.T) {
+	cfg := apiServer(t)
+	k := kubernetes{t, admin(t, cfg)}
+	k.create(nodeOf("gw-race"))
+	path := &dataPath{gate: map[int64]chan struct{}{2: make(chan struct{}), 3: make(chan struct{})}}
+	r := startCluster(t, cfg, "gw-race", t.TempDir(), path)
+	soon(t, "generation 1", k.ready("gw-race", 1))
+	k.change("gw-race", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Port = 52002 })
+	soon(t, "generation 2 is wanted", func() bool { return len(r.agent.Unready()) > 0 })
+	k.change("gw-race", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Port = 52003 })
+	time.Sleep(500 * time.Millisecond)
+	if s := k.node("gw-race").Status; s.AppliedGeneration != 1 || s.ObservedGeneration != 1 {
+		t.Errorf("generation %d is said to be applied while 2 is not", s.AppliedGeneration)
+	}
+	close(path.gate[2])
+	soon(t, "2 is reported while 3 waits", k.ready("gw-race", 2))
+	if c, _ := path.last(); c.Domains[0].Port != 52002 {
+		t.Errorf("port %d under generation 2", c.Domains[0].Port)
+	}
+	close(path.gate[3])
+	soon(t, "3 is reported", k.ready("gw-race", 3))
+	if bad := r.agent.Unready(); len(bad) > 0 {
+		t.Errorf("not ready: %v", bad)
+	}
+}
+
+// TestG05_SteadyAndFlapping: nothing is written while nothing changes; a health that flips ten times a second costs a bounded number of writes, and the last
+// word is right.
+func TestG05_SteadyAndFlapping(t *testing.T) {
+	cfg := apiServer(t)
+	k := kubernetes{t, admin(t, cfg)}
+	k.create(nodeOf("gw-calm"))
+	path := &dataPath{}
+	r := startCluster(t, cfg, "gw-calm", t.TempDir(), path)
+	soon(t, "generation 1", k.ready("gw-calm", 1))
+	time.Sleep(time.Second)
+	before, version := r.requests.writes(), k.node("gw-calm").ResourceVersion
+	const calm = 12 * time.Second
+	for end := time.Now().Add(calm); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		path.set(func(p *dataPath) {
+			p.change = func(s *agentapi.Status) { s.Counters["tap_frames"] += uint64(time.Now().UnixNano()) }
+		})
+		r.agent.Notice()
+	}
+	if n := r.requests.writes() - before; n > 0 || k.node("gw-calm").ResourceVersion != version {
+		t.Errorf("%d writes in %v in which nothing changed", n, calm)
+	}
+	r.reload <- struct{}{} // the same again is no news either
+	time.Sleep(time.Second)
+	if n := r.requests.writes() - before; n > 0 {
+		t.Errorf("%d writes for what was applied before", n)
+	}
+
+	const flapping = 15 * time.Second
+	for i, end := 0, time.Now().Add(flapping); time.Now().Before(end); i++ {
+		path.set(func(p *dataPath) { p.beat = float64(i%2) * 5 })
+		r.agent.Notice()
+		time.Sleep(100 * time.Millisecond)
+	}
+	n := r.requests.writes() - before
+	t.Logf("%d writes in %v at 10 Hz", n, flapping)
+	if n < 1 || n > int(flapping/writeGap)+1 {
+		t.Errorf("%d writes in %v", n, flapping)
+	}
+	if !k.is("gw-calm", "Ready", "False", "WorkersStalled") {
+		t.Errorf("what is worse was not said: %+v", k.node("gw-calm").Status.Conditions)
+	}
+	path.set(func(p *dataPath) { p.beat = 0 })
+	took := soon(t, "healthy again", k.ready("gw-calm", 1))
+	if took < betterHold-2*time.Second {
+		t.Errorf("said to be better after %v", took)
+	}
+}
+
+// TestClusterFollowsSlices: rules with pods get the addresses of their profile's slices, of no other, as they change.
+func TestClusterFollowsSlices(t *testing.T) {
+	cfg := apiServer(t)
+	k := kubernetes{t, admin(t, cfg)}
+	slice := func(name, profile string, addresses ...v1alpha1.NodeAddress) *v1alpha1.CREMEndpointSlice {
+		return &v1alpha1.CREMEndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.ProfileLabel: profile}}, Profile: v1alpha1.ObjectName(profile), Addresses: addresses,
+		}
+	}
+	first := slice("special-1", "special", "10.1.0.5", "10.1.0.6")
+	k.create(first)
+	k.create(slice("foreign-1", "foreign", "10.1.0.66"))
+	n := nodeOf("gw-pods")
+	k.create(n)
+	path := &dataPath{}
+	r := startCluster(t, cfg, "gw-pods", t.TempDir(), path)
+	soon(t, "generation 1", k.ready("gw-pods", 1))
+	if q := r.requests.matching("cremendpointslices"); len(q) > 0 {
+		t.Errorf("slices are read though no rule asks for pods: %v", q)
+	}
+	generation := k.change("gw-pods", func(s *v1alpha1.CREMNodeSpec) {
+		s.Domains[0].Rules[0] = v1alpha1.NodeRule{Profile: "special", Source: v1alpha1.SourcePods}
+	})
+	soon(t, "rules with pods", k.ready("gw-pods", generation))
+	has := func(address string) bool {
+		c, _ := path.last()
+		p := c.Domains[0].Rules[0].Pods
+		return p != nil && p.Has(netip.MustParseAddr(address))
+	}
+	if !has("10.1.0.5") || !has("10.1.0.6") || has("10.1.0.66") {
+		t.Fatal("the pods are not those of the slice")
+	}
+	before := r.requests.writes()
+	k.create(slice("special-2", "special", "fd00:1::7"))
+	t.Logf("a new slice was in force after %v", soon(t, "a second slice", func() bool { return has("fd00:1::7") && has("10.1.0.5") }))
+	first.Addresses = first.Addresses[1:]
+	if err := k.Update(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "a pod that is gone", func() bool { return !has("10.1.0.5") && has("10.1.0.6") })
+	if n := r.requests.writes() - before; n > 0 {
+		t.Errorf("%d status writes because pods changed", n)
+	}
+	for _, q := range r.requests.matching("cremendpointslices") {
+		if !strings.Contains(q, "labelSelector=crem.dev%2Fprofile+in+%28special%29") {
+			t.Errorf("more slices are read than are needed: %s", q)
+		}
+	}
+	for _, q := range r.requests.matching("/cremnodes?") {
+		if !strings.Contains(q, "fieldSelector=metadata.name%3Dgw-pods") {
+			t.Errorf("more nodes are read than the own one: %s", q)
+		}
+	}
+	last, err := r.agent.store.load()
+	if err != nil || len(last.Desired.Pods["special"]) != 2 {
+		t.Errorf("disk copy %+v, %v", last, err)
+	}
+}
+
+// TestClusterTriesAgain: a data path that can not take up its configuration is reported with its reason, and tried again.
+func TestClusterTriesAgain(t *testing.T) {
+	cfg := apiServer(t)
+	k := kubernetes{t, admin(t, cfg)}
+	k.create(nodeOf("gw-fail"))
+	path := &dataPath{fail: errors.New("verifier says no")}
+	r := startCluster(t, cfg, "gw-fail", t.TempDir(), path)
+	soon(t, "the failure is reported", func() bool { return k.is("gw-fail", "Programmed", "False", "AttachFailed") })
+	if bad := r.agent.Unready(); len(bad) != 1 || !strings.Contains(bad[0], "verifier says no") {
+		t.Errorf("unready: %v", bad)
+	}
+	if s := k.node("gw-fail").Status; s.AppliedGeneration != 0 || s.ObservedGeneration != 1 {
+		t.Errorf("status %+v", s)
+	}
+	if s, _ := r.agent.Status(false); s.ConfigStale == "" {
+		t.Error("the local status does not say it")
+	}
+	path.set(func(p *dataPath) { p.fail = nil })
+	soon(t, "it works", k.ready("gw-fail", 1))
+}
+
+// TestG20_APIServerAway: the API server can not be reached, the agent is restarted meanwhile and protects by its disk copy; a change is applied when the API server is
+// back, and nothing was removed before.
+func TestG20_APIServerAway(t *testing.T) {
+	direct := apiServer(t)
+	way, cfg := newLine(t, direct)
+	k, dir := kubernetes{t, admin(t, direct)}, t.TempDir()
+	k.create(nodeOf("gw-away"))
+	r := startCluster(t, cfg, "gw-away", dir, &dataPath{})
+	soon(t, "generation 1", k.ready("gw-away", 1))
+	if s, _ := r.agent.Status(false); s.APIConnected == nil || !*s.APIConnected {
+		t.Error("not connected")
+	}
+	way.cut()
+	time.Sleep(3 * time.Second)
+	if bad := r.agent.Unready(); len(bad) > 0 {
+		t.Errorf("not ready without the API server: %v", bad)
+	}
+	if s, _ := r.agent.Status(false); *s.APIConnected {
+		t.Error("still said to be connected")
+	}
+	r.stop()
+
+	path := &dataPath{}
+	again := startCluster(t, cfg, "gw-away", dir, path)
+	took := soon(t, "the disk copy is applied", func() bool { _, n := path.last(); return n == 1 })
+	t.Logf("protected %v after a start without the API server", took)
+	if c, _ := path.last(); took > time.Second || c.Generation != 1 || c.Domains[0].Port != 52000 || !c.Provisional {
+		t.Errorf("after %v: %+v", took, c)
+	}
+	if bad := again.agent.Unready(); len(bad) > 0 {
+		t.Errorf("not ready by the disk copy: %v", bad)
+	}
+	time.Sleep(5 * time.Second)
+	if _, n := path.last(); n != 1 {
+		t.Errorf("applied %d times without the API server", n)
+	}
+	again.stop()
+
+	fresh := &dataPath{}
+	if err := os.WriteFile(filepath.Join(dir, "desired.json"), []byte("crem-desired-1 00\n{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	third := startCluster(t, cfg, "gw-away", dir, fresh)
+	soon(t, "the damaged copy is said to be one", func() bool { return third.log.count("its checksum is wrong") == 1 })
+	if bad := third.agent.Unready(); len(bad) != 1 || !strings.Contains(bad[0], "no configuration applied yet") {
+		t.Errorf("unready: %v", bad)
+	}
+	way.join()
+	took = soon(t, "the API server's configuration is applied", func() bool { c, n := fresh.last(); return n == 1 && !c.Provisional && c.Generation == 1 })
+	t.Logf("applied %v after the API server was back", took)
+	if last, err := third.agent.store.load(); err != nil || last == nil || last.Desired.Generation != 1 {
+		t.Errorf("the damaged copy was not replaced: %+v, %v", last, err)
+	}
+	generation := k.change("gw-away", func(s *v1alpha1.CREMNodeSpec) { s.Domains = nil })
+	soon(t, "all is gone", k.ready("gw-away", generation))
+}
