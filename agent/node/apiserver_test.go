@@ -218,18 +218,21 @@ type running struct {
 }
 
 // startCluster runs an agent until the test ends or stop is called.
-func startCluster(t *testing.T, cfg *rest.Config, node, dir string, path *dataPath) *running {
+func startCluster(t *testing.T, cfg *rest.Config, node, dir string, path *dataPath, more ...func(*ClusterOptions)) *running {
 	t.Helper()
 	r := &running{path: path, log: &lines{}, requests: &requests{}, reload: make(chan struct{})}
-	var err error
-	r.agent, err = NewCluster(ClusterOptions{
+	o := ClusterOptions{
 		Node: node, Namespace: "default", Version: "v0.0.0-test", StateDir: dir, API: r.requests.wrap(cfg), Path: path,
 		Log: funcr.New(r.log.add, funcr.Options{}), Sys: fstest.MapFS{},
 		Probe: func() *probe.Report {
 			return &probe.Report{Kernel: "6.18", Features: []probe.Check{{Name: "GFNI and AVX-512", State: probe.Missing, Without: "coding is slower"}}}
 		},
-	})
-	if err != nil {
+	}
+	for _, f := range more {
+		f(&o)
+	}
+	var err error
+	if r.agent, err = NewCluster(o); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -253,6 +256,10 @@ func startCluster(t *testing.T, cfg *rest.Config, node, dir string, path *dataPa
 		}
 	})
 	return r
+}
+
+func inNamespace(name string) func(*ClusterOptions) {
+	return func(o *ClusterOptions) { o.Namespace = name }
 }
 
 // soon waits for what goroutines and the API server bring about; only a hang makes it fail.
