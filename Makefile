@@ -5,7 +5,7 @@ BUILD := build
 CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/crem
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X crem.dev/crem/internal/version.Version=$(VERSION)
-PROGRAMS := crem-agent kubectl-crem
+PROGRAMS := crem-agent crem-operator kubectl-crem
 LAB_PROGRAMS := crem-wan crem-rc crem-demo
 FUZZTIME ?= 20s
 # Packages whose tests run programs against the clock: one after the other.
@@ -30,8 +30,18 @@ build-lab: build ## The lab's programs too
 demo: build-lab ## The same transfer without and with CREM over a lossy 20 ms link (root; under 5 minutes)
 	$(BUILD)/crem-demo -agent $(BUILD)/crem-agent -out $(BUILD)/demo.json -svg docs/images/demo.svg
 
+.PHONY: envtest
+envtest: ## kube-apiserver, etcd and kubectl for the tests, from Go modules, once (about 10 minutes on two cores)
+	test/lab/kube/kube.sh build kube-apiserver etcd kubectl
+
+.PHONY: kube
+kube: ## All of Kubernetes and helm for make e2e, from Go modules, once (about 10 minutes more)
+	test/lab/kube/kube.sh build
+	hack/tools/kube/build.sh
+
 .PHONY: test
-test: ## Unit, property, golden, fuzz seeds, race, network namespaces (as root)
+test: export CREM_REQUIRE_ENVTEST = 1
+test: envtest ## Unit, property, golden, fuzz seeds, race, network namespaces, a real API server (as root)
 	$(GO) vet ./...
 	$(GO) test -count=1 -shuffle=on -timeout 15m $$($(GO) list ./... | grep -vE '$(TIMED)')
 	$(GO) test -count=1 -p 1 -timeout 15m $$($(GO) list ./... | grep -E '$(TIMED)')
@@ -53,6 +63,11 @@ bench: build-lab ## Coding, machines and one gateway core against the kernel: bu
 .PHONY: e2e-rxe
 e2e-rxe: build ## Real Soft-RoCE and perftest in virtual machines: build/e2e-rxe.json (root; installs qemu and perftest)
 	test/rxe/run.sh full
+
+.PHONY: e2e
+e2e: build-lab kube ## Two real Kubernetes sites with operator and agents: build/e2e.json (root; installs containerd and more)
+	test/lab/kube/kube.sh packages
+	test/e2e/run.sh full
 
 .PHONY: bpf
 bpf: ## Rebuild the BPF objects (clang, libbpf-dev)
