@@ -73,9 +73,11 @@ type Flow struct {
 	ranges   rangeRound
 
 	// Delivery.
-	next   pos // the position that the receiver expects
-	hold   hold
-	replay replay
+	next pos // the position that the receiver expects
+	// arriving is a packet that has come and is not delivered yet, nowhere without one: nothing behind it may leave.
+	arriving pos
+	hold     hold
+	replay   replay
 
 	model    model
 	ids      identification

@@ -62,7 +62,7 @@ func (f *Flow) passed(p, end pos, acts *[]Action) {
 // wait puts a packet into the hold buffer. c is the copy that was kept for decoding, if any.
 func (f *Flow) wait(p pos, pkt *roce.Packet, c *fec.Cell, first bool, acts *[]Action) {
 	if c == nil || !first {
-		if c = f.copyToHold(p, pkt, acts); c == nil {
+		if c = f.copyToHold(p, pkt, first, acts); c == nil {
 			f.passUnheld(p, pkt, first, acts)
 			return
 		}
@@ -85,8 +85,14 @@ func (f *Flow) wait(p pos, pkt *roce.Packet, c *fec.Cell, first bool, acts *[]Ac
 
 // copyToHold copies a packet that must wait at p. It returns nil if there is no memory for it, or if it needs to wait no longer because
 // others gave way.
-func (f *Flow) copyToHold(p pos, pkt *roce.Packet, acts *[]Action) *fec.Cell {
-	if f.room(acts) && p >= f.next {
+func (f *Flow) copyToHold(p pos, pkt *roce.Packet, first bool, acts *[]Action) *fec.Cell {
+	var room bool
+	if first {
+		room = f.roomFor(p, acts)
+	} else {
+		room = f.room(acts)
+	}
+	if room && p >= f.next {
 		return f.copyOf(pkt)
 	}
 	return nil
@@ -130,7 +136,7 @@ func (f *Flow) flow(cause ReleaseCause, acts *[]Action) {
 			continue
 		case s.has(f.next, held):
 			f.release(s, f.next, cause, acts)
-		case s.has(f.next, missing):
+		case s.has(f.next, missing), f.next == f.arriving:
 			return
 		}
 		f.next++
@@ -145,6 +151,9 @@ func (f *Flow) releaseAll(cause ReleaseCause, acts *[]Action) { f.releaseBelow(f
 // releaseBelow lets everything go that waits below a position.
 func (f *Flow) releaseBelow(end pos, cause ReleaseCause, acts *[]Action) {
 	end = min(end, f.top)
+	if f.arriving != nowhere {
+		end = min(end, f.arriving)
+	}
 	for f.next < end && f.hold.waiting > 0 {
 		s := f.win.at(f.next)
 		if s == nil {

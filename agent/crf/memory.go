@@ -65,8 +65,7 @@ func (f *Flow) giveWay(acts *[]Action) bool {
 	case len(f.gaps) > 0:
 		f.stats.GaveWay++
 		f.giveUpGap(f.gaps[0])
-	case f.hold.waiting > 0:
-		f.releaseAll(OutOfMemory, acts)
+	case f.hold.waiting > 0 && f.releaseWaiting(acts):
 		return true
 	case f.trail <= f.newest:
 		f.settleAll()
@@ -76,6 +75,21 @@ func (f *Flow) giveWay(acts *[]Action) bool {
 	}
 	f.flow(GaveUp, acts)
 	return true
+}
+
+// roomFor is room for the packet at p, which has come and is not delivered yet: nothing behind it leaves meanwhile.
+func (f *Flow) roomFor(p pos, acts *[]Action) bool {
+	f.arriving = p
+	ok := f.room(acts)
+	f.arriving = nowhere
+	return ok
+}
+
+// releaseWaiting lets go what waits. It returns false if that was nothing, because all of it is behind the packet that is arriving.
+func (f *Flow) releaseWaiting(acts *[]Action) bool {
+	before := f.hold.waiting
+	f.releaseAll(OutOfMemory, acts)
+	return f.hold.waiting < before
 }
 
 // copyOf copies a packet to a cell of its own, nil if the pool is empty.

@@ -13,6 +13,9 @@ const psnSpan = 1 << 24
 // origin leaves room below the first position for blocks that began before it.
 const origin pos = 1 << 40
 
+// nowhere is no position.
+const nowhere pos = 0
+
 // psn returns the PSN of the position.
 func (p pos) psn() roce.PSN { return roce.PSN(p & (psnSpan - 1)) }
 

@@ -198,7 +198,7 @@ func (f *Flow) keep(p pos, s *segment, pkt *roce.Packet, cause LateCause, acts *
 	if s.has(p, settled) || cause != NotLate && !f.digest || len(pkt.P())+2 > f.widest {
 		return nil
 	}
-	if !f.room(acts) {
+	if !f.roomFor(p, acts) {
 		f.drop(NoMemory)
 		return nil
 	}
