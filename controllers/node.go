@@ -159,7 +159,10 @@ func (r *nodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		// The object was removed or replaced since the cache saw it. The cache will tell.
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
-	return reconcile.Result{RequeueAfter: plan.after}, err
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: plan.after}, nil
 }
 
 func (r *nodeReconciler) write(ctx context.Context, name string, in *nodeIntent) error {

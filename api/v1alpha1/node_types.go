@@ -24,8 +24,9 @@ type CREMNode struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// spec is what the node should do, with every default and reference resolved.
+	// spec is what the node should do, with every default and reference resolved. It has one writer and is one value to server-side apply.
 	// +required
+	// +structType=atomic
 	Spec CREMNodeSpec `json:"spec"`
 	// status is what the node's agent programmed. It holds no counter: those are metrics.
 	// +optional

@@ -148,6 +148,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: spec
       type:
         namedType: dev.crem.crem.api.v1alpha1.CREMNodeSpec
+        elementRelationship: atomic
     - name: status
       type:
         namedType: dev.crem.crem.api.v1alpha1.CREMNodeStatus

@@ -21,7 +21,7 @@ import (
 type CREMNodeApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is what the node should do, with every default and reference resolved.
+	// spec is what the node should do, with every default and reference resolved. It has one writer and is one value to server-side apply.
 	Spec *CREMNodeSpecApplyConfiguration `json:"spec,omitempty"`
 	// status is what the node's agent programmed. It holds no counter: those are metrics.
 	Status *CREMNodeStatusApplyConfiguration `json:"status,omitempty"`
