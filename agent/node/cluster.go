@@ -58,6 +58,7 @@ type Cluster struct {
 
 	said    transitions
 	visible visibility
+	born    time.Time
 	since   time.Time // when the data path was started
 	pause   time.Duration
 	retry   time.Time // a configuration that failed is tried again then
@@ -85,7 +86,7 @@ func NewCluster(o ClusterOptions) (*Cluster, error) {
 	a := &Cluster{
 		o: o, log: o.Log, store: store{dir: o.StateDir, node: o.Node}, bootID: bootID(), client: c,
 		reporter: newReporter(c, o.Node, o.Log), noticed: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		said: transitions{log: o.Log}, visible: visibility{sys: o.Sys},
+		said: transitions{log: o.Log}, visible: visibility{sys: o.Sys}, born: time.Now(),
 	}
 	a.source = &source{client: c.crem, node: o.Node, log: o.Log, changed: func() { poke(a.changed) }}
 	return a, nil
@@ -251,7 +252,7 @@ func (c *Cluster) tell() {
 		c.said.say(&path)
 	}
 	c.mu.Lock()
-	c.hidden = c.visible.look(time.Duration(time.Now().UnixNano()), seenPackets(&path))
+	c.hidden = c.visible.look(time.Since(c.born), seenPackets(&path))
 	f := facts{desired: c.tried, problems: c.problems, failure: c.failure, path: path, probe: c.report, hidden: c.hidden, bootID: c.bootID, version: c.o.Version}
 	waits := c.o.Probe != nil && c.report == nil
 	c.mu.Unlock()

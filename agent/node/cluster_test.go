@@ -16,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"crem.dev/crem/api/v1alpha1"
 	"crem.dev/crem/internal/agentapi"
+	"crem.dev/crem/test/tcpline"
 )
 
 // nodeOf is a CREMNode as the operator writes it.
@@ -315,7 +317,9 @@ func TestClusterTriesAgain(t *testing.T) {
 // back, and nothing was removed before.
 func TestG20_APIServerAway(t *testing.T) {
 	direct := apiServer(t)
-	way, cfg := newLine(t, direct)
+	way := tcpline.New(t, direct.Host, nil)
+	cfg := rest.CopyConfig(direct)
+	cfg.Host = "https://" + way.Addr()
 	k, dir := kubernetes{t, admin(t, direct)}, t.TempDir()
 	k.create(nodeOf("gw-away"))
 	r := startCluster(t, cfg, "gw-away", dir, &dataPath{})
@@ -323,7 +327,7 @@ func TestG20_APIServerAway(t *testing.T) {
 	if s, _ := r.agent.Status(false); s.APIConnected == nil || !*s.APIConnected {
 		t.Error("not connected")
 	}
-	way.cut()
+	way.Cut()
 	time.Sleep(3 * time.Second)
 	if bad := r.agent.Unready(); len(bad) > 0 {
 		t.Errorf("not ready without the API server: %v", bad)
@@ -358,7 +362,7 @@ func TestG20_APIServerAway(t *testing.T) {
 	if bad := third.agent.Unready(); len(bad) != 1 || !strings.Contains(bad[0], "no configuration applied yet") {
 		t.Errorf("unready: %v", bad)
 	}
-	way.join()
+	way.Join()
 	took = soon(t, "the API server's configuration is applied", func() bool { c, n := fresh.last(); return n == 1 && !c.Provisional && c.Generation == 1 })
 	t.Logf("applied %v after the API server was back", took)
 	if last, err := third.agent.store.load(); err != nil || last == nil || last.Desired.Generation != 1 {
