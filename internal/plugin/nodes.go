@@ -21,9 +21,6 @@ import (
 	"crem.dev/crem/api/v1alpha1"
 )
 
-// agentLabel marks the Leases of agents.
-const agentLabel = v1alpha1.GroupName + "/agent"
-
 // settle is how long things must rest before they are shown again.
 const settle = 500 * time.Millisecond
 
@@ -92,7 +89,7 @@ func readNodes(ctx context.Context, kube client.Client, namespace string, now ti
 		return nil, unreachable(err)
 	}
 	var leases coordinationv1.LeaseList
-	if err := kube.List(ctx, &leases, client.InNamespace(namespace), client.HasLabels{agentLabel}); err != nil {
+	if err := kube.List(ctx, &leases, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.ComponentLabel: v1alpha1.ComponentAgent}); err != nil {
 		return nil, unreachable(err)
 	}
 	byNode := map[string]*coordinationv1.Lease{}

@@ -97,14 +97,17 @@ step "the chart is installed in both sites"
 for s in $SITES; do kube "$s" wait --for=condition=Ready pod/endpoint --timeout=60s >/dev/null || fail "the endpoint of $s"; done
 address() { kube "$1" get pod endpoint -o jsonpath='{.status.podIP}'; }
 E=$(address east) W=$(address west)
+hop() { "$K" node "$1" n1 cat /sys/class/net/cni0/address; }
+HE=$(hop east) HW=$(hop west)
 step "endpoints are $E and $W"
+COMMON="-if eth0 -mtu 1024 -size 262144 -window 1024"
 
 # ---- traffic, and the policy under it
-kube west exec endpoint -- /crem-rc -role responder -if eth0 -local "$W" -remote "$E" -mtu 1024 >"$TMP/responder.json" 2>"$TMP/responder.err" &
+kube west exec endpoint -- /crem-rc -role responder -local "$W" -remote "$E" -next-hop "$HW" $COMMON >"$TMP/responder.json" 2>"$TMP/responder.err" &
 echo $! >>"$TMP/pids"
 sleep 1
 transfer() { # SECONDS: a transfer of 160 Mbit/s, 20,000 packets a second
-	kube east exec endpoint -- /crem-rc -role requester -if eth0 -local "$E" -remote "$W" -mtu 1024 -size 262144 -rate 160000000 -window 1024 -warmup 1s -duration "$1s"
+	kube east exec endpoint -- /crem-rc -role requester -local "$E" -remote "$W" -next-hop "$HE" $COMMON -rate 160000000 -warmup 1s -duration "$1s"
 }
 LONG=$([ "$FORM" = full ] && echo 150 || echo 60)
 transfer "$LONG" >"$TMP/requester.json" 2>"$TMP/requester.err" &
