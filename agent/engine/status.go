@@ -27,6 +27,7 @@ type report struct {
 	counts   agentapi.FlowCount
 	held     int64
 	mtu      agentapi.MTUTooSmall
+	sites    siteSums
 	counters map[string]uint64
 	drops    map[string]uint64
 }
@@ -78,6 +79,7 @@ func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
 	reports := make([]*report, len(e.workers))
 	answered := e.ask(func(w *worker) { reports[w.id] = w.report(withFlows) })
 	var flows []agentapi.Flow
+	sites := siteSums{}
 	s.AppliedGeneration = generation
 	for i, w := range e.workers {
 		if !answered[i] {
@@ -101,8 +103,10 @@ func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
 		s.Flows.Receiving += r.counts.Receiving
 		merge(s.Counters, r.counters)
 		merge(s.Drops, r.drops)
+		sites.merge(r.sites)
 		flows = append(flows, r.flows...)
 	}
+	s.Sites = sites.describe(snap.cfg)
 	if kernel, err := e.backend.Counters(); err == nil {
 		for name, n := range kernel {
 			s.Counters["kernel_"+name] = n
@@ -184,7 +188,7 @@ func (w *worker) report(withFlows bool) *report {
 			PoolInUse: w.pool.InUse(), PoolLimit: w.pool.Limit(), LastBeatAge: w.beatAge().Seconds(),
 			Realtime: w.realtime.Load(),
 		},
-		counters: map[string]uint64{}, drops: map[string]uint64{},
+		counters: map[string]uint64{}, drops: map[string]uint64{}, sites: siteSums{},
 	}
 	for i, n := range w.counters {
 		r.counters[counterNames[i]] = n
@@ -202,6 +206,7 @@ func (w *worker) report(withFlows bool) *report {
 		f := s.describe()
 		if s.machine != nil && s.machine.State() == csf.Protecting {
 			r.counts.Protected++
+			r.sites.add(s)
 		}
 		if s.machine != nil {
 			r.addMTU(s.machine.Stats())

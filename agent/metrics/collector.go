@@ -18,6 +18,7 @@ import (
 const (
 	maxDomains    = 16
 	maxInterfaces = 16
+	maxNamed      = 52 // series of domains, interfaces and sites together; sites get what the others leave
 	maxReasons    = 48 // of one family
 	maxDrops      = 90
 	maxEvents     = 70
@@ -60,10 +61,11 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	set(configAppliedGeneration, float64(s.AppliedGeneration))
 	set(configStale, oneIf(s.ConfigStale != ""))
 	set(configProblems, float64(len(s.Problems)))
-	for _, d := range s.Domains[:min(len(s.Domains), maxDomains)] {
+	domains := s.Domains[:min(len(s.Domains), maxDomains)]
+	for _, d := range domains {
 		set(domainApplied, oneIf(d.Applied), d.Name)
 	}
-	c.uplinks(out, s.Uplinks)
+	c.sites(out, s.Sites, maxNamed-len(domains)-c.uplinks(out, s.Uplinks))
 	set(flowsSeen, float64(s.Flows.Sending), sent)
 	set(flowsSeen, float64(s.Flows.Receiving), received)
 	set(flowsProtected, float64(s.Flows.Protected))
@@ -82,23 +84,42 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	set(mtuNeeded, float64(s.MTUTooSmall.Need))
 	set(mtuAvailable, float64(s.MTUTooSmall.Have))
 	set(ready, oneIf(len(c.source.Unready()) == 0))
+	if s.APIConnected != nil {
+		set(apiConnected, oneIf(*s.APIConnected))
+	}
 	c.counters(out, s.Counters)
 	c.drops(out, s.Drops)
 }
 
-// uplinks shows each interface once, by name: a named one that is not there has no MTU.
-func (c *Collector) uplinks(out chan<- prometheus.Metric, list []agentapi.Uplink) {
-	shown := map[string]bool{}
+// sites shows as many sites as their series fit.
+func (c *Collector) sites(out chan<- prometheus.Metric, list []agentapi.Site, series int) {
+	for _, s := range list[:min(len(list), max(series, 0)/3)] {
+		c.emit(out, gauges[siteFlows], float64(s.Protected), s.Domain, s.Name)
+		if s.SRTT > 0 {
+			c.emit(out, gauges[siteRTT], s.SRTT, s.Domain, s.Name)
+		}
+		if s.Protected > 0 {
+			c.emit(out, gauges[siteLoss], s.Loss, s.Domain, s.Name)
+		}
+	}
+}
+
+// uplinks shows each interface once, by name: a named one that is not there has no MTU. It gives the number of series.
+func (c *Collector) uplinks(out chan<- prometheus.Metric, list []agentapi.Uplink) int {
+	shown, series := map[string]bool{}, 0
 	for _, u := range list {
 		if shown[u.Name] || len(shown) == maxInterfaces {
 			continue
 		}
 		shown[u.Name] = true
 		c.emit(out, gauges[uplinkAttached], oneIf(u.Attached), u.Name)
+		series++
 		if u.MTU > 0 {
 			c.emit(out, gauges[uplinkMTU], float64(u.MTU), u.Name)
+			series++
 		}
 	}
+	return series
 }
 
 // counters shows every counter once: under its own metric, or as an event.

@@ -11,6 +11,7 @@ const (
 	labelInterface = "interface"
 	labelDirection = "direction"
 	labelReason    = "reason"
+	labelSite      = "site"
 	labelVersion   = "version"
 
 	sent     = "sent"
@@ -69,7 +70,11 @@ const (
 	mtuTooSmall
 	mtuNeeded
 	mtuAvailable
+	siteFlows
+	siteRTT
+	siteLoss
 	ready
+	apiConnected
 	numGauges
 )
 
@@ -93,7 +98,11 @@ var gauges = [numGauges]Family{
 	mtuTooSmall:             gauge("mtu_too_small_flows", "Flows that are not protected because a repair of their packets does not fit the uplink."),
 	mtuNeeded:               gauge("mtu_too_small_needed_bytes", "MTU that the largest of these flows needs; 0 without any."),
 	mtuAvailable:            gauge("mtu_too_small_available_bytes", "MTU that this flow has; 0 without any."),
+	siteFlows:               gauge("site_flows_protected", "Leaving flows to the site whose peer has acknowledged a configuration.", labelDomain, labelSite),
+	siteRTT:                 gauge("site_rtt_seconds", "Mean of these flows' smoothed round-trip times; not there until one is measured.", labelDomain, labelSite),
+	siteLoss:                gauge("site_loss_ratio", "Mean of these flows' estimates of packet loss, before restoration; not there without flows.", labelDomain, labelSite),
 	ready:                   gauge("ready", "1 when /readyz says so."),
+	apiConnected:            gauge("api_connected", "1 when the API server answered last time; absent without Kubernetes. Traffic does not depend on it."),
 }
 
 // counter takes one counter of the status to a metric. A name that ends in * stands for all names that begin so; the rest of the

@@ -35,6 +35,7 @@ func busy(peers int) *node {
 		Problems:    []agentapi.Problem{{Object: "CREMDomain x"}},
 		Domains:     []agentapi.Domain{{Name: "backbone", Applied: true}, {Name: "second"}},
 		Uplinks:     []agentapi.Uplink{{Name: "wan0", MTU: 9000, Attached: true}, {Name: "wan9", Problem: "There is no interface of this name."}},
+		Sites:       []agentapi.Site{{Domain: "backbone", Name: "west", Protected: peers, SRTT: 0.02, Loss: 0.01}, {Domain: "backbone", Name: "north"}},
 		Workers:     []agentapi.Worker{{LastBeatAge: 0.001}, {LastBeatAge: 0.004}},
 		Memory:      agentapi.Memory{InUse: 10, Limit: 100, Held: 5},
 		Flows:       agentapi.FlowCount{Sending: 3 * peers, Protected: 2 * peers, Receiving: peers},
@@ -130,9 +131,17 @@ func TestSeriesAreBounded(t *testing.T) {
 	for i := range 16 {
 		large.status.Domains = append(large.status.Domains, agentapi.Domain{Name: fmt.Sprint("d", i)})
 		large.status.Uplinks = append(large.status.Uplinks, agentapi.Uplink{Name: fmt.Sprint("e", i), MTU: 1})
+		for j := range 15 {
+			large.status.Sites = append(large.status.Sites, agentapi.Site{Domain: fmt.Sprint("d", i), Name: fmt.Sprint("s", j), Protected: 1, SRTT: 1, Loss: 1})
+		}
 	}
 	if n := size(gather(t, large)); n > 300 {
 		t.Errorf("%d series with as many domains and uplinks as a node can have, at most 300 are allowed", n)
+	}
+	sites := busy(1)
+	sites.status.Sites = large.status.Sites
+	if n := size(gather(t, sites)); n > 300 || n < 290 {
+		t.Errorf("%d series with as many sites as a node can have: at most 300 are allowed, and most of them should show sites", n)
 	}
 	t.Logf("%d series, %d with all domains and uplinks", size(many), size(gather(t, large)))
 	wild := busy(1)
@@ -152,7 +161,7 @@ func TestSeriesAreBounded(t *testing.T) {
 func TestLabels(t *testing.T) {
 	for _, f := range Families() {
 		for _, l := range f.Labels {
-			if !slices.Contains([]string{labelDomain, labelInterface, labelDirection, labelReason, labelVersion}, l) {
+			if !slices.Contains([]string{labelDomain, labelInterface, labelDirection, labelReason, labelSite, labelVersion}, l) {
 				t.Errorf("%s has label %s", f.Name, l)
 			}
 		}
@@ -239,6 +248,16 @@ crem_agent_released_packets_total{reason="gap_filled"} 2
 # HELP crem_agent_restored_packets_total Packets restored, verified and delivered.
 # TYPE crem_agent_restored_packets_total counter
 crem_agent_restored_packets_total 7
+# HELP crem_agent_site_flows_protected Leaving flows to the site whose peer has acknowledged a configuration.
+# TYPE crem_agent_site_flows_protected gauge
+crem_agent_site_flows_protected{domain="backbone",site="north"} 0
+crem_agent_site_flows_protected{domain="backbone",site="west"} 1
+# HELP crem_agent_site_loss_ratio Mean of these flows' estimates of packet loss, before restoration; not there without flows.
+# TYPE crem_agent_site_loss_ratio gauge
+crem_agent_site_loss_ratio{domain="backbone",site="west"} 0.01
+# HELP crem_agent_site_rtt_seconds Mean of these flows' smoothed round-trip times; not there until one is measured.
+# TYPE crem_agent_site_rtt_seconds gauge
+crem_agent_site_rtt_seconds{domain="backbone",site="west"} 0.02
 # HELP crem_agent_source_packets_total Source packets: leaving ones with a new PSN (sent), arriving ones of every kind (received).
 # TYPE crem_agent_source_packets_total counter
 crem_agent_source_packets_total{direction="received"} 6
@@ -254,7 +273,7 @@ crem_agent_uplink_mtu_bytes{interface="wan0"} 9000
 # TYPE crem_agent_worker_heartbeat_age_seconds gauge
 crem_agent_worker_heartbeat_age_seconds 0.004
 `
-	names := []string{"config_stale", "domain_applied", "drops_total", "events_total", "mtu_too_small_available_bytes", "mtu_too_small_needed_bytes", "ready", "released_packets_total", "restored_packets_total", "source_packets_total", "uplink_attached", "uplink_mtu_bytes", "worker_heartbeat_age_seconds"}
+	names := []string{"config_stale", "domain_applied", "drops_total", "events_total", "mtu_too_small_available_bytes", "mtu_too_small_needed_bytes", "ready", "released_packets_total", "restored_packets_total", "site_flows_protected", "site_loss_ratio", "site_rtt_seconds", "source_packets_total", "uplink_attached", "uplink_mtu_bytes", "worker_heartbeat_age_seconds"}
 	for i := range names {
 		names[i] = prefix + names[i]
 	}

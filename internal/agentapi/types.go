@@ -19,6 +19,7 @@ type Status struct {
 	Drops             map[string]uint64 `json:"drops"`    // every drop or refusal, by reason
 	Memory            Memory            `json:"memory"`
 	Flows             FlowCount         `json:"flows"`
+	Sites             []Site            `json:"sites,omitempty"` // the other sites of every domain, as leaving flows see them
 	// MTUTooSmall is about flows that are not protected because a REPAIR of their packets does not fit the uplink.
 	MTUTooSmall MTUTooSmall `json:"mtuTooSmall"`
 	// ConfigStale says in sentences why the newest configuration was refused; the last good one is in force. Empty: the newest one is.
@@ -78,6 +79,15 @@ const (
 	ReasonSecured           = "Secured"
 	ReasonPolicyMissing     = "PolicyMissing"
 )
+
+// Site is another site of a domain, over all leaving flows that are protected towards it.
+type Site struct {
+	Domain    string  `json:"domain"`
+	Name      string  `json:"name"`
+	Protected int     `json:"protected"`   // flows
+	SRTT      float64 `json:"srttSeconds"` // mean of the flows that have measured it; 0: none has
+	Loss      float64 `json:"loss"`        // mean of the flows' estimates, before restoration
+}
 
 // Worker is one packet worker.
 type Worker struct {

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"crem.dev/crem/internal/agentapi"
+)
+
+// TestSitesAreSummedOverWorkers: the mean counts flows, not workers; round-trip times only where one was measured; a site without flows is shown too.
+func TestSitesAreSummedOverWorkers(t *testing.T) {
+	c := &Config{Domains: []Domain{{Name: "d", Site: "east", Sites: []Site{{Name: "east"}, {Name: "west"}, {Name: "north"}}}, {Name: "e", Site: "a", Sites: []Site{{Name: "b"}, {Name: "a"}}}}}
+	sums := siteSums{}
+	sums.merge(siteSums{{"d", "west"}: {flows: 3, measured: 1, rtt: 0.02, loss: 0.3}, {"e", "b"}: {flows: 1, loss: 0.5}})
+	sums.merge(siteSums{{"d", "west"}: {flows: 1, measured: 1, rtt: 0.04, loss: 0.1}, {"gone", "x"}: {flows: 1}})
+	want := []agentapi.Site{
+		{Domain: "d", Name: "west", Protected: 4, SRTT: 0.03, Loss: 0.1},
+		{Domain: "d", Name: "north"},
+		{Domain: "e", Name: "b", Protected: 1, Loss: 0.5},
+	}
+	if diff := cmp.Diff(want, sums.describe(c)); diff != "" {
+		t.Error(diff)
+	}
+}
