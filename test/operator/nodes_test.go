@@ -93,8 +93,11 @@ func TestG09EventsReachNodes(t *testing.T) {
 		step.do()
 		for _, want := range step.want {
 			began := time.Now()
-			within(t, limit, want)
-			t.Logf("%s: %v", step.name, time.Since(began).Round(time.Millisecond))
+			within(t, patience, want)
+			took := time.Since(began).Round(time.Millisecond)
+			if t.Logf("%s: %v", step.name, took); took > limit && long() { // a machine that does other things is slow, not wrong
+				t.Errorf("%s: %v", step.name, took)
+			}
 		}
 	}
 }
