@@ -56,7 +56,7 @@ func pod(t *testing.T, in, name, address string, labels map[string]string, edit 
 	if edit != nil {
 		edit(p)
 	}
-	if err := api.Create(t.Context(), p); err != nil {
+	if err := patiently(t, func() error { return client.IgnoreAlreadyExists(api.Create(t.Context(), p)) }); err != nil {
 		t.Error(err)
 		return
 	}
@@ -66,9 +66,21 @@ func pod(t *testing.T, in, name, address string, labels map[string]string, edit 
 	if p.Spec.HostNetwork {
 		p.Status.HostIP, p.Status.HostIPs = address, []corev1.HostIP{{IP: address}}
 	}
-	if err := api.Status().Update(t.Context(), p); err != nil {
+	if err := patiently(t, func() error { return api.Status().Update(t.Context(), p) }); err != nil {
 		t.Error(err)
 	}
+}
+
+// patiently tries again: a machine that does other things loses connections.
+func patiently(t *testing.T, do func() error) error {
+	var err error
+	for range 5 {
+		if err = do(); err == nil || t.Context().Err() != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
+	return err
 }
 
 // slicesOf gives the slices of a profile and all their addresses.
@@ -121,7 +133,11 @@ func TestSlicesOf1200Pods(t *testing.T) {
 	p := profile("kv-cache")
 	p.Spec.Selector = &v1alpha1.FlowSelector{PodSelector: labelled("app", "kv-cache")}
 	create(t, p)
-	pods(t, "default", "kv", 1200, map[string]string{"app": "kv-cache"})
+	pods(t, "default", "kv", 1200, map[string]string{"app": "kv-cache"}, func(i int, p *corev1.Pod) {
+		if i >= 20 {
+			p.Labels = map[string]string{"app": "kv-cache", "batch": "short"}
+		}
+	})
 	pods(t, "default", "foreign", 50, map[string]string{"app": "web"})
 	within(t, 2*patience, wantAddresses(t, "kv-cache", 1200))
 	r.settle(t)
@@ -156,12 +172,13 @@ func TestSlicesOf1200Pods(t *testing.T) {
 		remove(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "foreign-1"}})
 	})
 	// Most pods go: few slices stay.
-	for i := 20; i < 1200; i++ {
-		_ = api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("kv-%d", i)}}, client.GracePeriodSeconds(0))
+	if err := api.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default"), client.MatchingLabels{"batch": "short"}, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
 	}
+	remove(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"}})
 	within(t, 2*patience, func() error {
 		slices, all, err := slicesOf(t, "kv-cache")
-		if err != nil || len(all) != 20 || len(slices) > 2 {
+		if err != nil || len(all) != 19 || len(slices) > 2 {
 			return fmt.Errorf("%d addresses in %d slices (%v)", len(all), len(slices), err)
 		}
 		return nil
