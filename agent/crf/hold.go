@@ -15,6 +15,7 @@ import (
 // Nothing waits without a missing position before it, and every missing position has a time since when it is missing: that
 // plus maxHold is the deadline of all that waits.
 type hold struct {
+	since   time.Duration // since when the first gap is missing, as flow saw it last
 	waiting int     // cells with the mark held, restored packets included
 	kernel  int     // packets among them, and among again, that the kernel gave up
 	again   []again // further copies of waiting positions, in order
@@ -136,7 +137,10 @@ func (f *Flow) flow(cause ReleaseCause, acts *[]Action) {
 			continue
 		case s.has(f.next, held):
 			f.release(s, f.next, cause, acts)
-		case s.has(f.next, missing), f.next == f.arriving:
+		case s.has(f.next, missing):
+			f.hold.since = s.since[f.next.index()]
+			return
+		case f.next == f.arriving:
 			return
 		}
 		f.next++
@@ -241,14 +245,15 @@ func (f *Flow) holdDeadline() time.Duration {
 }
 
 // missingSince is the time since when a position counts as missing that turns out to be missing now. If packets behind it wait
-// already, for a gap before it, it is the time of that gap: their deadline must not move.
+// already, for a gap before it, it is the time of that gap, even if that was filled or given up just now: their deadline must not move.
 func (f *Flow) missingSince(now time.Duration, p pos) time.Duration {
-	if f.hold.waiting > 0 && p > f.next {
-		if s := f.win.at(f.next); s != nil && s.has(f.next, missing) {
-			return min(now, s.since[f.next.index()])
-		}
+	if f.hold.waiting == 0 || p <= f.next {
+		return now
 	}
-	return now
+	if s := f.win.at(f.next); s != nil && s.has(f.next, missing) {
+		return min(now, s.since[f.next.index()])
+	}
+	return min(now, f.hold.since)
 }
 
 // HeldCount returns how many packets came with held set, ever: the count to compare with the flow's word.
