@@ -50,7 +50,6 @@ kube() { local s=$1; shift; "$K" kubectl "$s" "$@"; }
 config_of() { echo "$CREM_KUBE_CACHE/sites/$1/admin.kubeconfig"; }
 crem() { local s=$1; shift; KUBECONFIG=$(config_of "$s") "$K" ops "$B/kubectl-crem" "$@"; }
 helm() { local s=$1; shift; KUBECONFIG=$(config_of "$s") "$K" ops "$HELM" "$@"; }
-wan() { ip netns exec "${P}wan" "$@"; }
 
 clean() {
 	local pid
@@ -78,7 +77,7 @@ for j in "${pids[@]}"; do wait "$j" || { cat "$TMP"/*.up; fail "a site does not 
 step "both sites are up"
 "$K" uplink >/dev/null
 for s in $SITES; do ip -n "${P}wan" link set "$s" nomaster; done
-wan "$B/crem-wan" -a east -b west -delay 10ms -rate 400000000 -queue 4000000 -loss 0.01 -protected-only -crem-port 52000 -control "$TMP/wan.sock" >"$TMP/wan.log" 2>&1 &
+ip netns exec "${P}wan" "$B/crem-wan" -a east -b west -delay 10ms -rate 400000000 -queue 4000000 -loss 0.01 -protected-only -crem-port 52000 -control "$TMP/wan.sock" >"$TMP/wan.log" 2>&1 &
 echo $! >>"$TMP/pids"
 for s in $SITES; do
 	"$K" load "$s" crem/crem:dev "crem-agent=$B/crem-agent" "crem-operator=$B/crem-operator"

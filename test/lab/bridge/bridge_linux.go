@@ -43,6 +43,7 @@ type direction struct {
 
 // Bridge is a running or ready WAN. Only Do and Close may be called from other goroutines than Run's.
 type Bridge struct {
+	turns    uint64 // of Run
 	way      [2]*direction
 	epoch    time.Time
 	commands chan func()
@@ -114,6 +115,7 @@ func (b *Bridge) Run(stop <-chan struct{}) [2]Stats {
 			f()
 		default:
 		}
+		b.turns++
 		now := time.Now()
 		work := 0
 		for _, d := range b.way {
@@ -186,6 +188,11 @@ func (b *Bridge) wait() {
 	}
 	fds := [2]unix.PollFd{{Fd: int32(b.way[0].ring.FD()), Events: unix.POLLIN}, {Fd: int32(b.way[1].ring.FD()), Events: unix.POLLIN}}
 	_, _ = unix.Ppoll(fds[:], &ts, nil)
+	for i := range fds {
+		if fds[i].Revents&unix.POLLERR != 0 { // an interface is down or gone; until the error is read no wait lasts
+			_, _ = unix.GetsockoptInt(int(fds[i].Fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		}
+	}
 }
 
 // long says that frames stay on the line so long that nobody sees when in a nap they were taken in.

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"crem.dev/crem/test/lab/raw"
@@ -38,6 +39,7 @@ type span struct {
 	t       *testing.T
 	end     [2]*station
 	bridge  *Bridge
+	middle  *netns.NS
 	stop    chan struct{}
 	stopped chan struct{}
 	once    sync.Once
@@ -48,6 +50,7 @@ func newSpan(t *testing.T, lines [2]wan.Settings, slots int) *span {
 	t.Helper()
 	s := &span{t: t, stop: make(chan struct{}), stopped: make(chan struct{})}
 	middle := netns.New(t)
+	s.middle = middle
 	for i, name := range []string{"a0", "b0"} {
 		ns := netns.New(t)
 		index, _ := netns.Link(t, mtu, netns.End{NS: ns, Name: "eth0"}, netns.End{NS: middle, Name: name})
@@ -372,5 +375,34 @@ func TestLoad(t *testing.T) {
 				size, offered, seconds, r[0].In.Total(), r[1].In.Total(), r[0].RingDropped, r[1].RingDropped, r[0].Out.Total()-r[0].SendDropped, r[1].Out.Total()-r[1].SendDropped,
 				came[0], came[1], r[0].Late, r[1].Late, max(time.Duration(r[0].LateMax), time.Duration(r[1].LateMax)), cpu(after)-cpu(before))
 		}
+	}
+}
+
+// TestInterfaceGoes: a bridge whose interface is taken away sleeps and still obeys; it must not take a processor from all others for ever.
+func TestInterfaceGoes(t *testing.T) {
+	s := newSpan(t, [2]wan.Settings{}, 64)
+	s.middle.Do(func() {
+		link, err := netlink.LinkByName("a0")
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	turns := func() (n uint64) {
+		if !s.bridge.Do(s.stopped, func() { n = s.bridge.turns }) {
+			t.Fatal("the bridge has ended")
+		}
+		return n
+	}
+	start, before := time.Now(), turns()
+	for time.Since(start) < 200*time.Millisecond {
+		turns()
+		time.Sleep(20 * time.Millisecond)
+	}
+	n := turns() - before
+	if most := uint64(time.Since(start) / time.Millisecond); n > most {
+		t.Errorf("%d turns in %d ms: it does not sleep", n, most)
 	}
 }
