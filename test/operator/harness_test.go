@@ -78,6 +78,11 @@ func testMain(m *testing.M) int {
 			return 1
 		}
 	}
+	defer func() {
+		if built != "" {
+			_ = os.RemoveAll(built)
+		}
+	}()
 	return m.Run()
 }
 
