@@ -10,6 +10,7 @@ go mod tidy -diff || { echo "verify: go.mod or go.sum is not tidy (go mod tidy)"
 GOARCH=arm64 go vet ./agent/... ./cmd/... || { echo "verify: does not build for arm64"; fail=1; }
 hack/verify-bpf.sh || fail=1
 hack/verify-api.sh || fail=1
+hack/verify-manifests.sh || fail=1
 missing=$(git ls-files '*.go' '*.c' '*.h' '*.sh' | while read -r f; do head -3 "$f" | grep -qE 'SPDX-License-Identifier: Apache-2.0|Code generated' || echo "$f"; done)
 [ -z "$missing" ] || { echo "verify: no licence line in: $missing"; fail=1; }
 exit $fail

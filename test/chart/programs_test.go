@@ -33,7 +33,7 @@ func TestFlagsExist(t *testing.T) {
 		}
 		for _, arg := range args[1:] {
 			flag, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-			if !regexp.MustCompile(`Var\(&o\.[a-zA-Z]+, "`+flag+`"|VarP\(&o\.[a-zA-Z]+, "[a-z-]+", "`+flag+`"`).Match(source) {
+			if !regexp.MustCompile(`Var\(&o\.[a-zA-Z]+, "` + flag + `"|VarP\(&o\.[a-zA-Z]+, "[a-z-]+", "` + flag + `"`).Match(source) {
 				t.Errorf("%s %s has no flag %s", program, args[0], arg)
 			}
 		}
