@@ -158,7 +158,25 @@ func (e *Engine) lookSoon() {
 	}
 }
 
-// judgeSecurity applies the configuration again if policies say something else about it, and tells when to look next.
+// exchange puts the configuration in force with what policies say now. Nothing else is looked at or opened, so nothing can keep it from being obeyed.
+func (e *Engine) exchange(old *snapshot, cfg *Config) {
+	next := &snapshot{cfg: cfg, uplinks: old.uplinks, ports: slices.Clone(old.ports), local: old.local}
+	for i := range next.ports {
+		p := &next.ports[i]
+		if d := cfg.domainByPort(p.port); d != nil && d.RequireIPsec {
+			p.security = &d.security
+		}
+	}
+	next.resolve()
+	e.numbers++
+	next.number = e.numbers
+	e.snap.Store(next)
+	if e.opts.Changed != nil {
+		e.opts.Changed()
+	}
+}
+
+// judgeSecurity exchanges the snapshot if policies say something else about its domains, and tells when to look next.
 func (e *Engine) judgeSecurity() (wait time.Duration, needed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -170,7 +188,7 @@ func (e *Engine) judgeSecurity() (wait time.Duration, needed bool) {
 	for i := range next.Domains {
 		a, b := &next.Domains[i].security, &snap.cfg.Domains[i].security
 		if a.secured != b.secured || a.speaks != b.speaks || a.missing != b.missing {
-			_, _ = e.apply(e.cfg) // results are in Status
+			e.exchange(snap, next)
 			break
 		}
 	}

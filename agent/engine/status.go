@@ -60,8 +60,14 @@ func (e *Engine) ask(f func(w *worker)) []bool {
 	return answered
 }
 
-// Status tells how the data path is. withFlows adds every flow to the second result.
-func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
+// Overview is the part of Status that costs the workers nothing: no counters, no flows.
+func (e *Engine) Overview() agentapi.Status {
+	s, _ := e.overview()
+	return s
+}
+
+// overview gives the snapshot that it describes, nil before there is one.
+func (e *Engine) overview() (agentapi.Status, *snapshot) {
 	e.mu.Lock()
 	snap, results, loaded, generation := e.snap.Load(), slices.Clone(e.results), e.loaded, int64(0)
 	if e.cfg != nil {
@@ -76,22 +82,33 @@ func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
 		return s, nil
 	}
 	e.describe(&s, snap, results)
+	s.AppliedGeneration = generation
+	for i, w := range e.workers {
+		s.Workers = append(s.Workers, agentapi.Worker{ID: i, LastBeatAge: w.beatAge().Seconds(), Realtime: w.realtime.Load()})
+		if w.seenSnap.Load() < snap.number {
+			s.AppliedGeneration = 0
+		}
+	}
+	return s, snap
+}
+
+// Status tells how the data path is. withFlows adds every flow to the second result.
+func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
+	s, snap := e.overview()
+	if snap == nil {
+		return s, nil
+	}
 	reports := make([]*report, len(e.workers))
 	answered := e.ask(func(w *worker) { reports[w.id] = w.report(withFlows) })
 	var flows []agentapi.Flow
 	sites := siteSums{}
-	s.AppliedGeneration = generation
-	for i, w := range e.workers {
+	for i := range e.workers {
 		if !answered[i] {
-			s.Workers = append(s.Workers, agentapi.Worker{ID: i, LastBeatAge: w.beatAge().Seconds()})
 			s.AppliedGeneration = 0
 			continue
 		}
-		if w.seenSnap.Load() < snap.number {
-			s.AppliedGeneration = 0
-		}
 		r := reports[i]
-		s.Workers = append(s.Workers, r.status)
+		s.Workers[i] = r.status
 		s.Memory.InUse += r.status.PoolInUse
 		s.Memory.Held += r.held
 		s.MTUTooSmall.Flows += r.mtu.Flows

@@ -21,6 +21,7 @@ import (
 type DataPath interface {
 	Apply(cfg *engine.Config) ([]engine.ItemResult, error)
 	Run(ctx context.Context) error
+	Overview() agentapi.Status // what costs the packet workers nothing: no counters, no flows
 	Status(withFlows bool) (agentapi.Status, []agentapi.Flow)
 	Healthy() []string
 }
@@ -91,7 +92,7 @@ func (a *Agent) Run(ctx context.Context, reload <-chan struct{}) error {
 			case <-ctx.Done():
 				return
 			case <-a.noticed:
-				status, _ := a.path.Status(false)
+				status := a.path.Overview()
 				t.say(&status)
 			}
 		}

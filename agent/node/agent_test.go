@@ -45,6 +45,12 @@ func (p *path) Status(bool) (agentapi.Status, []agentapi.Flow) {
 	return p.status, nil
 }
 
+func (p *path) Overview() agentapi.Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
 func (p *path) Healthy() []string { return nil }
 func (p *path) last() (cfg *engine.Config, count int) {
 	p.mu.Lock()

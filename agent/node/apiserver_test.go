@@ -190,6 +190,12 @@ func (p *dataPath) Status(bool) (agentapi.Status, []agentapi.Flow) {
 	return s, nil
 }
 
+func (p *dataPath) Overview() agentapi.Status {
+	s, _ := p.Status(false)
+	s.Counters, s.MTUTooSmall = nil, agentapi.MTUTooSmall{}
+	return s
+}
+
 func (p *dataPath) Healthy() []string { return nil }
 
 func (p *dataPath) last() (cfg *engine.Config, count int) {

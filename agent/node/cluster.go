@@ -37,6 +37,7 @@ type ClusterOptions struct {
 const (
 	settleChanges = 100 * time.Millisecond // changes that come together are applied together
 	lookPeriod    = time.Second            // between looks at the data path
+	countPeriod   = 10 * time.Second       // between looks at its counters, which cost the packet workers time
 	startGrace    = 5 * time.Second        // that workers may take to start before it is reported
 	startSpread   = 2 * time.Second        // within which agents that start together ask the API server first
 	applyPause    = 2 * time.Second        // before a configuration that failed is tried again, longer each time
@@ -60,12 +61,14 @@ type Cluster struct {
 	visible visibility
 	born    time.Time
 	since   time.Time // when the data path was started
+	counted time.Time // when its counters were read last
+	mtu     agentapi.MTUTooSmall
+	hidden  bool // RDMA traffic passes by the agent
 	pause   time.Duration
 	retry   time.Time // a configuration that failed is tried again then
 
 	mu       sync.Mutex // guards what follows
 	report   *probe.Report
-	hidden   bool
 	applied  *Desired // what the data path was given last without error
 	old      bool     // applied is from the disk copy
 	tried    *Desired // what it was given last
@@ -248,11 +251,12 @@ func (c *Cluster) apply(d *Desired, old bool) {
 func (c *Cluster) tell() {
 	path := agentapi.Status{}
 	if !c.since.IsZero() {
-		path, _ = c.o.Path.Status(false)
+		path = c.o.Path.Overview()
 		c.said.say(&path)
+		c.count()
+		path.MTUTooSmall = c.mtu
 	}
 	c.mu.Lock()
-	c.hidden = c.visible.look(time.Since(c.born), seenPackets(&path))
 	f := facts{desired: c.tried, problems: c.problems, failure: c.failure, path: path, probe: c.report, hidden: c.hidden, bootID: c.bootID, version: c.o.Version}
 	waits := c.o.Probe != nil && c.report == nil
 	c.mu.Unlock()
@@ -264,6 +268,16 @@ func (c *Cluster) tell() {
 		return
 	}
 	c.reporter.want(f.desired.UID, s)
+}
+
+// count looks at counters now and then.
+func (c *Cluster) count() {
+	if time.Since(c.counted) < countPeriod {
+		return
+	}
+	c.counted = time.Now()
+	s, _ := c.o.Path.Status(false)
+	c.mtu, c.hidden = s.MTUTooSmall, c.visible.look(time.Since(c.born), seenPackets(&s))
 }
 
 // starting reports whether workers have not moved yet.

@@ -286,10 +286,10 @@ func TestClusterFollowsSlices(t *testing.T) {
 			t.Errorf("more nodes are read than the own one: %s", q)
 		}
 	}
-	last, err := r.agent.store.load()
-	if err != nil || len(last.Desired.Pods["special"]) != 2 {
-		t.Errorf("disk copy %+v, %v", last, err)
-	}
+	soon(t, "the pods are on disk", func() bool {
+		last, err := r.agent.store.load()
+		return err == nil && len(last.Desired.Pods["special"]) == 2
+	})
 }
 
 // TestClusterTriesAgain: a data path that can not take up its configuration is reported with its reason, and tried again.
@@ -365,9 +365,10 @@ func TestG20_APIServerAway(t *testing.T) {
 	way.Join()
 	took = soon(t, "the API server's configuration is applied", func() bool { c, n := fresh.last(); return n == 1 && !c.Provisional && c.Generation == 1 })
 	t.Logf("applied %v after the API server was back", took)
-	if last, err := third.agent.store.load(); err != nil || last == nil || last.Desired.Generation != 1 {
-		t.Errorf("the damaged copy was not replaced: %+v, %v", last, err)
-	}
+	soon(t, "the damaged copy is replaced", func() bool {
+		last, err := third.agent.store.load()
+		return err == nil && last.Desired.Generation == 1
+	})
 	generation := k.change("gw-away", func(s *v1alpha1.CREMNodeSpec) { s.Domains = nil })
 	soon(t, "all is gone", k.ready("gw-away", generation))
 }

@@ -14,7 +14,7 @@ import (
 // An RDMA NIC that bypasses the kernel shows nothing to the agent. That is told when its ports have moved packets over several windows in a row, and the
 // agent has seen none in all that time.
 const (
-	visibilityWindow  = 10 * time.Second
+	visibilityWindow  = 9 * time.Second // a little less than what is between looks
 	visibilityWindows = 3
 	visibilityPackets = 1000 // in a window; management traffic is less
 )

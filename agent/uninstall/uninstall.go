@@ -18,9 +18,9 @@ import (
 	"crem.dev/crem/agent/bpf"
 )
 
-// Run removes the links and maps under pinDir and the socket of an agent that is gone. It gives a sentence for each thing
+// Run removes the links and maps under pinDir, the socket and the saved configuration of an agent that is gone. It gives a sentence for each thing
 // removed, none if there was nothing. While an agent runs it removes nothing and says so.
-func Run(pinDir, socket string) ([]string, error) {
+func Run(pinDir, socket, stateDir string) ([]string, error) {
 	if conn, err := net.DialTimeout("unix", socket, time.Second); err == nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("an agent answers on %s: stop it first, it would attach its programs again", socket)
@@ -37,6 +37,28 @@ func Run(pinDir, socket string) ([]string, error) {
 			return was, fmt.Errorf("remove the socket: %w", err)
 		}
 		was = append(was, "socket "+socket)
+	}
+	saved, err := removeSaved(stateDir)
+	return append(was, saved...), err
+}
+
+// removeSaved removes what the agent in a cluster saves, and the folder if there is nothing else in it.
+func removeSaved(dir string) ([]string, error) {
+	var was []string
+	files, err := filepath.Glob(filepath.Join(dir, ".desired-*")) // left by a power loss
+	if err != nil {
+		return nil, fmt.Errorf("list the saved configuration: %w", err)
+	}
+	for _, file := range append(files, filepath.Join(dir, "desired.json")) {
+		switch err := os.Remove(file); {
+		case err == nil:
+			was = append(was, "file "+file)
+		case !errors.Is(err, os.ErrNotExist):
+			return was, fmt.Errorf("remove the saved configuration: %w", err)
+		}
+	}
+	if len(was) > 0 && os.Remove(dir) == nil { // it stays when something else is in it, or when it is a mount
+		was = append(was, "folder "+dir)
 	}
 	return was, nil
 }

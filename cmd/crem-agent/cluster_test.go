@@ -235,6 +235,14 @@ func TestPrivilegedAgentInACluster(t *testing.T) {
 	if c.links() != 0 {
 		t.Errorf("%d links are left of a domain that is gone", c.links())
 	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.end(t)
+	u := c.spawn(t, "uninstall", "--state-dir", c.state, "--pin-dir", c.pinDir, "--socket", c.socket)
+	if code := u.end(t); code != exitOK || !strings.Contains(u.log.String(), "removed file "+c.state+"/desired.json") {
+		t.Errorf("uninstall: exit code %d\n%s", code, u.log.String())
+	}
 }
 
 // ipsecComesAndGoes sets the policies, and removes one.

@@ -33,7 +33,10 @@ import (
 	"crem.dev/crem/internal/version"
 )
 
-const defaultPinDir = "/sys/fs/bpf/crem"
+const (
+	defaultPinDir   = "/sys/fs/bpf/crem"
+	defaultStateDir = "/var/lib/crem"
+)
 
 // runOptions are the flags of run.
 type runOptions struct {
@@ -97,7 +100,7 @@ them over without a gap. crem-agent uninstall removes them.`,
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "file of CREMDomain and CREMProfile documents, or directory of such files; may be given several times. Without it: the CREMNode of this node")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server (default: the service account of the pod)")
 	f.StringVar(&o.namespace, "namespace", "", "namespace of this agent's Lease (default: that of the pod, else crem-system)")
-	f.StringVar(&o.stateDir, "state-dir", "/var/lib/crem", "folder where the last good configuration from the API server is kept")
+	f.StringVar(&o.stateDir, "state-dir", defaultStateDir, "folder where the last good configuration from the API server is kept")
 	f.StringVar(&o.node, "node", "", "name of this node, as in Kubernetes (default: the environment variable NODE_NAME, else the host name)")
 	f.StringVar(&o.nodeLabels, "node-labels", "", "with -f: labels of this node, as key=value,...: with them it takes part only in domains whose selector chooses it; without, in all")
 	f.StringVar(&o.socket, "socket", agentapi.DefaultSocket, "Unix socket for kubectl-crem")

@@ -211,7 +211,7 @@ func TestPrivilegedLifeOfAnAgent(t *testing.T) {
 	if code := second.end(t); code != exitError || !strings.Contains(second.log.String(), "another agent answers on") {
 		t.Errorf("a second agent: exit code %d\n%s", code, second.log.String())
 	}
-	busy := w.spawn(t, "uninstall", "--pin-dir", w.pinDir, "--socket", w.socket)
+	busy := w.spawn(t, "uninstall", "--state-dir", filepath.Dir(w.socket), "--pin-dir", w.pinDir, "--socket", w.socket)
 	if code := busy.end(t); code != exitError || !strings.Contains(busy.log.String(), "stop it first") {
 		t.Errorf("uninstall under a running agent: exit code %d\n%s", code, busy.log.String())
 	}
@@ -236,7 +236,7 @@ func TestPrivilegedLifeOfAnAgent(t *testing.T) {
 	}
 	again.end(t)
 
-	u := w.spawn(t, "uninstall", "--pin-dir", w.pinDir, "--socket", w.socket)
+	u := w.spawn(t, "uninstall", "--state-dir", filepath.Dir(w.socket), "--pin-dir", w.pinDir, "--socket", w.socket)
 	if code := u.end(t); code != exitOK {
 		t.Errorf("uninstall: exit code %d\n%s", code, u.log.String())
 	}
@@ -248,7 +248,7 @@ func TestPrivilegedLifeOfAnAgent(t *testing.T) {
 	if _, err := os.Stat(w.pinDir); err == nil {
 		t.Error("the pin folder is left")
 	}
-	once := w.spawn(t, "uninstall", "--pin-dir", w.pinDir, "--socket", w.socket)
+	once := w.spawn(t, "uninstall", "--state-dir", filepath.Dir(w.socket), "--pin-dir", w.pinDir, "--socket", w.socket)
 	if code := once.end(t); code != exitOK || once.log.String() != "nothing to remove\n" {
 		t.Errorf("uninstall again: exit code %d\n%s", code, once.log.String())
 	}

@@ -12,15 +12,15 @@ import (
 )
 
 func newUninstall() *cobra.Command {
-	var pinDir, socket string
+	var pinDir, socket, stateDir string
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Removes what agents left on this node",
-		Long: `Removes the programs, maps and the socket that agents left on this node, and lists them. Traffic passes before, during
+		Long: `Removes the programs, maps, the socket and the saved configuration that agents left on this node, and lists them. Traffic passes before, during
 and after. An agent that is running must be stopped first. Running it again does nothing.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			removed, err := uninstall.Run(pinDir, socket)
+			removed, err := uninstall.Run(pinDir, socket, stateDir)
 			for _, what := range removed {
 				if _, err := fmt.Fprintln(cmd.OutOrStdout(), "removed", what); err != nil {
 					return err
@@ -34,5 +34,6 @@ and after. An agent that is running must be stopped first. Running it again does
 	}
 	cmd.Flags().StringVar(&pinDir, "pin-dir", defaultPinDir, "folder where the agent pinned programs and maps")
 	cmd.Flags().StringVar(&socket, "socket", agentapi.DefaultSocket, "Unix socket of the agent")
+	cmd.Flags().StringVar(&stateDir, "state-dir", defaultStateDir, "folder where the agent saved its configuration")
 	return cmd
 }
