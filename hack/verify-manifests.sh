@@ -5,14 +5,18 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail=0
-old=$(mktemp -d)
-cp -rpP config charts "$old/"
-restore() { rm -rf config charts && cp -rpP "$old/config" "$old/charts" . && rm -rf "$old"; }
-trap restore EXIT
-hack/generate-manifests.sh || fail=1
-diff -r --no-dereference "$old/config" config && diff -r --no-dereference "$old/charts" charts || { echo "verify: generated manifests are out of date: hack/generate-manifests.sh"; fail=1; }
-restore
-trap - EXIT
+new=$(mktemp -d)
+trap 'rm -rf "$new"' EXIT
+hack/generate-manifests.sh "$new" || fail=1
+(cd "$new" && find . -type f) | while read -r f; do
+	diff -u "$f" "$new/$f" || echo "$f" >>"$new.stale"
+done
+if [ -e "$new.stale" ]; then
+	rm "$new.stale"
+	echo "verify: generated manifests are out of date: hack/generate-manifests.sh"
+	fail=1
+fi
+[ "$(ls charts/crem-crds/templates)" = "$(ls "$new/charts/crem-crds/templates")" ] || { echo "verify: charts/crem-crds has a template without a CRD in config/crd/bases"; fail=1; }
 
 hack/tools/kube/build.sh
 helm=${XDG_CACHE_HOME:-$HOME/.cache}/crem/helm
