@@ -80,8 +80,8 @@ for s in $SITES; do ip -n "${P}wan" link set "$s" nomaster; done
 ip netns exec "${P}wan" "$B/crem-wan" -a east -b west -delay 10ms -rate 400000000 -queue 4000000 -loss 0.01 -protected-only -crem-port 52000 -control "$TMP/wan.sock" >"$TMP/wan.log" 2>&1 &
 echo $! >>"$TMP/pids"
 for s in $SITES; do
-	"$K" load "$s" crem/crem:dev "crem-agent=$B/crem-agent" "crem-operator=$B/crem-operator"
-	"$K" load "$s" crem/rc:dev "pause=$CREM_KUBE_CACHE/bin/pause" "crem-rc=$B/crem-rc"
+	"$K" load "$s" crem/crem:dev "crem-agent=$B/crem-agent" "crem-operator=$B/crem-operator" >/dev/null
+	"$K" load "$s" crem/endpoint:dev "pause=$CREM_KUBE_CACHE/bin/pause" >/dev/null
 	kube "$s" label node "$s-n1" crem.dev/gateway= >/dev/null
 	kube "$s" apply -f "$HERE/endpoints.yaml" >/dev/null
 done
@@ -101,12 +101,17 @@ HE=$(hop east) HW=$(hop west)
 step "endpoints are $E and $W"
 COMMON="-if eth0 -mtu 1024 -size 262144 -window 1024"
 
-# ---- traffic, and the policy under it
-kube west exec endpoint -- /crem-rc -role responder -local "$W" -remote "$E" -next-hop "$HW" $COMMON >"$TMP/responder.json" 2>"$TMP/responder.err" &
+# ---- traffic, and the policy under it. The endpoints run in the pods' networks but are not started by the API server, which goes away later on.
+network() { # SITE ADDRESS: the network namespace of a pod
+	"$K" node "$1" n1 bash -c 'for n in $(ls /run/netns); do ip -n "$n" -o addr show dev eth0 2>/dev/null | grep -q " $1/" && echo "$n"; done' - "$2"
+}
+NE=$(network east "$E") NW=$(network west "$W")
+[ -n "$NE" ] && [ -n "$NW" ] || fail "the networks of the endpoints"
+"$K" node west n1 ip netns exec "$NW" "$B/crem-rc" -role responder -local "$W" -remote "$E" -next-hop "$HW" $COMMON >"$TMP/responder.json" 2>"$TMP/responder.err" &
 echo $! >>"$TMP/pids"
 sleep 1
 transfer() { # SECONDS: a transfer of 160 Mbit/s, 20,000 packets a second
-	kube east exec endpoint -- /crem-rc -role requester -local "$E" -remote "$W" -next-hop "$HE" $COMMON -rate 160000000 -warmup 1s -duration "$1s"
+	"$K" node east n1 ip netns exec "$NE" "$B/crem-rc" -role requester -local "$E" -remote "$W" -next-hop "$HE" $COMMON -rate 160000000 -warmup 1s -duration "$1s"
 }
 LONG=$([ "$FORM" = full ] && echo 150 || echo 60)
 transfer "$LONG" >"$TMP/requester.json" 2>"$TMP/requester.err" &
