@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,7 +16,14 @@ import (
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"crem.dev/crem/internal/clidoc"
 )
+
+var update = flag.Bool("update", false, "write docs/cli.md anew")
+
+// TestCommandLinePage: docs/cli.md says what the program says.
+func TestCommandLinePage(t *testing.T) { clidoc.Check(t, "../../docs/cli.md", newRoot(), *update) }
 
 func TestCommandLine(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "")
