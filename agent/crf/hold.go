@@ -63,7 +63,7 @@ func (f *Flow) passed(p, end pos, acts *[]Action) {
 // wait puts a packet into the hold buffer. c is the copy that was kept for decoding, if any.
 func (f *Flow) wait(p pos, pkt *roce.Packet, c *fec.Cell, first bool, acts *[]Action) {
 	if c == nil || !first {
-		if c = f.copyToHold(p, pkt, first, acts); c == nil {
+		if c = f.copyToHold(p, pkt, acts); c == nil {
 			f.passUnheld(p, pkt, first, acts)
 			return
 		}
@@ -86,14 +86,8 @@ func (f *Flow) wait(p pos, pkt *roce.Packet, c *fec.Cell, first bool, acts *[]Ac
 
 // copyToHold copies a packet that must wait at p. It returns nil if there is no memory for it, or if it needs to wait no longer because
 // others gave way.
-func (f *Flow) copyToHold(p pos, pkt *roce.Packet, first bool, acts *[]Action) *fec.Cell {
-	var room bool
-	if first {
-		room = f.roomFor(p, acts)
-	} else {
-		room = f.room(acts)
-	}
-	if room && p >= f.next {
+func (f *Flow) copyToHold(p pos, pkt *roce.Packet, acts *[]Action) *fec.Cell {
+	if f.roomFor(p, acts) && p >= f.next {
 		return f.copyOf(pkt)
 	}
 	return nil
