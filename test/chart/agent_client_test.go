@@ -19,6 +19,11 @@ import (
 // agentClient has the token that the kubelet would mount into the pod, or one of the service account alone.
 func agentClient(t *testing.T, cfg *rest.Config, pod string) client.Client {
 	t.Helper()
+	return clientOf(t, cfg, "crem-agent", pod)
+}
+
+func clientOf(t *testing.T, cfg *rest.Config, account, pod string) client.Client {
+	t.Helper()
 	set, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +32,7 @@ func agentClient(t *testing.T, cfg *rest.Config, pod string) client.Client {
 	if pod != "" {
 		request.Spec.BoundObjectRef = &authv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod}
 	}
-	token, err := set.CoreV1().ServiceAccounts("crem-system").CreateToken(t.Context(), "crem-agent", request, metav1.CreateOptions{})
+	token, err := set.CoreV1().ServiceAccounts("crem-system").CreateToken(t.Context(), account, request, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

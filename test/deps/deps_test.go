@@ -70,6 +70,8 @@ var forbidden = []struct{ from, to, why string }{
 	{"controllers/", "github.com/vishvananda/netlink", "the operator has nothing to do with packets"},
 	{"cmd/crem-operator", module + "agent", "the operator must not link the data path"},
 	{"internal/render", module + "controllers", "rendering must serve operator and CLI alike"},
+	{"internal/installation", module + "agent", "it works by the API alone"},
+	{"internal/installation", module + "controllers", "it works by the API alone"},
 	{"api/", module + "agent", "the API depends on nothing of ours"},
 	{"api/", module + "internal", "the API depends on nothing of ours"},
 	{"internal/agentapi", module + "agent", "the CLI must not link the data path"},
