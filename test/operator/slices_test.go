@@ -25,8 +25,9 @@ func long() bool { return os.Getenv("CREM_LONG") == "1" }
 func pods(t *testing.T, in, prefix string, n int, labels map[string]string, edit ...func(int, *corev1.Pod)) {
 	t.Helper()
 	t.Cleanup(func() {
-		err := api.DeleteAllOf(context.Background(), &corev1.Pod{}, client.InNamespace(in), client.GracePeriodSeconds(0))
-		if err != nil {
+		if err := patiently(context.Background(), func() error {
+			return api.DeleteAllOf(context.Background(), &corev1.Pod{}, client.InNamespace(in), client.GracePeriodSeconds(0))
+		}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -56,7 +57,7 @@ func pod(t *testing.T, in, name, address string, labels map[string]string, edit 
 	if edit != nil {
 		edit(p)
 	}
-	if err := patiently(t, func() error { return client.IgnoreAlreadyExists(api.Create(t.Context(), p)) }); err != nil {
+	if err := patiently(t.Context(), func() error { return client.IgnoreAlreadyExists(api.Create(t.Context(), p)) }); err != nil {
 		t.Error(err)
 		return
 	}
@@ -66,16 +67,16 @@ func pod(t *testing.T, in, name, address string, labels map[string]string, edit 
 	if p.Spec.HostNetwork {
 		p.Status.HostIP, p.Status.HostIPs = address, []corev1.HostIP{{IP: address}}
 	}
-	if err := patiently(t, func() error { return api.Status().Update(t.Context(), p) }); err != nil {
+	if err := patiently(t.Context(), func() error { return api.Status().Update(t.Context(), p) }); err != nil {
 		t.Error(err)
 	}
 }
 
 // patiently tries again: a machine that does other things loses connections.
-func patiently(t *testing.T, do func() error) error {
+func patiently(ctx context.Context, do func() error) error {
 	var err error
 	for range 5 {
-		if err = do(); err == nil || t.Context().Err() != nil {
+		if err = do(); err == nil || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(time.Second)
@@ -172,7 +173,9 @@ func TestSlicesOf1200Pods(t *testing.T) {
 		remove(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "foreign-1"}})
 	})
 	// Most pods go: few slices stay.
-	if err := api.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default"), client.MatchingLabels{"batch": "short"}, client.GracePeriodSeconds(0)); err != nil {
+	if err := patiently(t.Context(), func() error {
+		return api.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default"), client.MatchingLabels{"batch": "short"}, client.GracePeriodSeconds(0))
+	}); err != nil {
 		t.Fatal(err)
 	}
 	remove(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"}})
