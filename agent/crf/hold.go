@@ -125,17 +125,21 @@ func (f *Flow) flow(cause ReleaseCause, acts *[]Action) {
 	for f.next < f.top {
 		s := f.win.at(f.next)
 		switch {
-		case s == nil:
-			f.next = min(f.top, (f.next.segment()+1)*segmentLen)
-			f.releaseAgain(cause, acts)
-			continue
-		case s.has(f.next, held):
+		case s != nil && s.has(f.next, held):
 			f.release(s, f.next, cause, acts)
-		case s.has(f.next, missing):
+		case s != nil && s.has(f.next, missing):
 			f.hold.since = s.since[f.next.index()]
 			return
 		case f.next == f.arriving:
 			return
+		case s == nil:
+			to := min(f.top, (f.next.segment()+1)*segmentLen)
+			if f.next < f.arriving {
+				to = min(to, f.arriving)
+			}
+			f.next = to
+			f.releaseAgain(cause, acts)
+			continue
 		}
 		f.next++
 		f.releaseAgain(cause, acts)
