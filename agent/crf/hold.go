@@ -72,6 +72,7 @@ func (f *Flow) wait(p pos, pkt *roce.Packet, c *fec.Cell, first bool, acts *[]Ac
 	f.wake()
 	if !first {
 		f.addAgain(p, c)
+		f.flow(Filled, acts) // making room may have let go all that was before it
 		return
 	}
 	s := f.win.at(p)
