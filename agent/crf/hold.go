@@ -16,9 +16,9 @@ import (
 // plus maxHold is the deadline of all that waits.
 type hold struct {
 	since   time.Duration // since when the first gap is missing, as flow saw it last
-	waiting int     // cells with the mark held, restored packets included
-	kernel  int     // packets among them, and among again, that the kernel gave up
-	again   []again // further copies of waiting positions, in order
+	waiting int           // cells with the mark held, restored packets included
+	kernel  int           // packets among them, and among again, that the kernel gave up
+	again   []again       // further copies of waiting positions, in order
 }
 
 // again is one more copy of a position whose first copy waits: it leaves right after it.

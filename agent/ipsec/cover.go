@@ -61,7 +61,7 @@ func (c *cover) part(n need, list []*Policy) {
 	}
 	for i, p := range list {
 		switch {
-		case !p.safe() && !(p.certain(n) && !(within(p.Src, n.src) && within(p.Dst, n.dst))):
+		case !p.safe() && (!p.certain(n) || within(p.Src, n.src) && within(p.Dst, n.dst)):
 			c.miss(n) // all of it, or a part that is not told apart by addresses, passes in clear
 			return
 		case !p.certain(n):

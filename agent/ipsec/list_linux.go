@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnsupported: this kernel has no XFRM.
+// ErrUnsupported says that this kernel has no XFRM.
 var ErrUnsupported = errors.New("this kernel has no XFRM")
 
 // Dumps that are interrupted by changes are asked for again, a little later each time.
