@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -60,6 +61,9 @@ func judge(domain string, have *v1alpha1.CREMNode, rendered bool, lease *coordin
 	v.degraded = meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDegraded)
 	item := domainItem(status, domain)
 	if item != nil && !item.Programmed {
+		if item.Reason == v1alpha1.ReasonPending {
+			return v
+		}
 		return failing(v, item.Reason, "%s", item.Message)
 	}
 	if item == nil || status.AppliedGeneration != have.Generation {
@@ -71,9 +75,14 @@ func judge(domain string, have *v1alpha1.CREMNode, rendered bool, lease *coordin
 	v.programmed = true
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	switch {
-	case ready == nil || ready.Status == metav1.ConditionUnknown:
-	case ready.Status == metav1.ConditionTrue, ready.Reason == v1alpha1.ReasonPartiallyProgrammed: // another domain's item failed, not this one's
+	case ready == nil || ready.Status == metav1.ConditionUnknown || ready.Reason == v1alpha1.ReasonPending:
+	case ready.Status == metav1.ConditionTrue:
 		v.state = nodeReady
+	case ready.Reason == v1alpha1.ReasonPartiallyProgrammed:
+		if u := failedUplink(have, domain); u != nil {
+			return failing(v, u.Reason, "uplink %s: %s", u.Name, u.Message)
+		}
+		v.state = nodeReady // what failed is another domain's
 	default:
 		return failing(v, ready.Reason, "%s", ready.Message)
 	}
@@ -84,6 +93,23 @@ func domainItem(status *v1alpha1.CREMNodeStatus, domain string) *v1alpha1.NodeIt
 	for i := range status.Domains {
 		if string(status.Domains[i].Name) == domain {
 			return &status.Domains[i]
+		}
+	}
+	return nil
+}
+
+// failedUplink gives an uplink of the domain that the agent could not take. A domain that names none may have any.
+func failedUplink(have *v1alpha1.CREMNode, domain string) *v1alpha1.NodeUplinkStatus {
+	var named []v1alpha1.InterfaceName
+	for i := range have.Spec.Domains {
+		if string(have.Spec.Domains[i].Name) == domain {
+			named = have.Spec.Domains[i].Uplinks
+		}
+	}
+	for i := range have.Status.Uplinks {
+		u := &have.Status.Uplinks[i]
+		if (!u.Attached || u.Message != "") && (len(named) == 0 || slices.Contains(named, u.Name)) {
+			return u
 		}
 	}
 	return nil

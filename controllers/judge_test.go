@@ -26,6 +26,7 @@ func testLease(ago time.Duration) *coordinationv1.Lease {
 func TestJudge(t *testing.T) {
 	share := func(edit func(*v1alpha1.CREMNodeStatus)) *v1alpha1.CREMNode {
 		c := &v1alpha1.CREMNode{ObjectMeta: metav1.ObjectMeta{Generation: 3, CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))}}
+		c.Spec.Domains = []v1alpha1.NodeDomain{{Name: "d", Uplinks: []v1alpha1.InterfaceName{"wan0", "wan1"}}}
 		c.Status = v1alpha1.CREMNodeStatus{ObservedGeneration: 3, AppliedGeneration: 3,
 			Domains:    []v1alpha1.NodeItemStatus{{Name: "d", Programmed: true, Reason: v1alpha1.ReasonApplied}},
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady}}}
@@ -62,6 +63,18 @@ func TestJudge(t *testing.T) {
 			s.Domains[0].Programmed, s.Domains[0].Reason = false, v1alpha1.ReasonInterfaceNotFound
 		}), true, testLease(0), "failing false InterfaceNotFound", 40 * time.Second},
 		{"another domain's item failed", share(ready(metav1.ConditionFalse, v1alpha1.ReasonPartiallyProgrammed)), true, testLease(0), "ready true ", 40 * time.Second},
+		{"its uplink failed", share(func(s *v1alpha1.CREMNodeStatus) {
+			ready(metav1.ConditionFalse, v1alpha1.ReasonPartiallyProgrammed)(s)
+			s.Uplinks = []v1alpha1.NodeUplinkStatus{{Name: "wan0", Attached: true}, {Name: "wan1", Reason: v1alpha1.ReasonInterfaceNotFound, Message: "there is none"}}
+		}), true, testLease(0), "failing true InterfaceNotFound", 40 * time.Second},
+		{"another domain's uplink failed", share(func(s *v1alpha1.CREMNodeStatus) {
+			ready(metav1.ConditionFalse, v1alpha1.ReasonPartiallyProgrammed)(s)
+			s.Uplinks = []v1alpha1.NodeUplinkStatus{{Name: "wan2", Reason: v1alpha1.ReasonInterfaceNotFound, Message: "there is none"}}
+		}), true, testLease(0), "ready true ", 40 * time.Second},
+		{"its item is on its way", share(func(s *v1alpha1.CREMNodeStatus) {
+			s.Domains[0].Programmed, s.Domains[0].Reason = false, v1alpha1.ReasonPending
+		}), true, testLease(0), "pending false ", 40 * time.Second},
+		{"is starting", share(ready(metav1.ConditionFalse, v1alpha1.ReasonPending)), true, testLease(0), "pending true ", 40 * time.Second},
 		{"not healthy", share(ready(metav1.ConditionFalse, v1alpha1.ReasonWorkersStalled)), true, testLease(0), "failing true WorkersStalled", 40 * time.Second},
 		{"does not know", share(ready(metav1.ConditionUnknown, v1alpha1.ReasonPending)), true, testLease(0), "pending true ", 40 * time.Second},
 	} {
