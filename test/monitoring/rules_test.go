@@ -114,6 +114,7 @@ var scenarios = []scenario{
 	{"CREMConfigStale", []string{`crem_agent_config_stale{` + n + `}`, `1x20`}, []string{`crem_agent_config_stale{` + n + `}`, `0x20`}, "6m", "4m", gw1, ""},
 	{"CREMConfigNotApplied", []string{`crem_agent_config_generation{` + n + `}`, `3x20`, `crem_agent_config_applied_generation{` + n + `}`, `0x20`},
 		[]string{`crem_agent_config_generation{` + n + `}`, `3x20`, `crem_agent_config_applied_generation{` + n + `}`, `3x20`}, "6m", "4m", gw1, ""},
+	{"CREMAgentWithoutAPI", []string{`crem_agent_api_connected{` + n + `}`, `0x20`}, []string{`crem_agent_api_connected{` + n + `}`, `1x20`}, "11m", "9m", gw1, ""},
 	{"CREMConfigProblems", []string{`crem_agent_config_problems{` + n + `}`, `2x30`}, []string{`crem_agent_config_problems{` + n + `}`, `0x30`}, "16m", "14m", gw1, "2"},
 	{"CREMDomainNotApplied", []string{`crem_agent_domain_applied{domain="d",` + n + `}`, `0x20`}, []string{`crem_agent_domain_applied{domain="d",` + n + `}`, `1x20`}, "6m", "4m", with("domain", "d"), ""},
 	{"CREMUplinkNotAttached", []string{`crem_agent_uplink_attached{interface="wan0",` + n + `}`, `0x20`}, []string{`crem_agent_uplink_attached{interface="wan0",` + n + `}`, `1x20`}, "3m", "1m", with("interface", "wan0"), ""},
