@@ -97,7 +97,11 @@ func (s *source) follow(names []string) bool {
 		s.slices, s.next = nil, nil
 		return true
 	}
-	selector := v1alpha1.ProfileLabel + " in (" + strings.Join(names, ",") + ")"
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = v1alpha1.ProfileLabelValue(name)
+	}
+	selector := v1alpha1.ProfileLabel + " in (" + strings.Join(values, ",") + ")"
 	if s.slices != nil && s.slices.selector == selector {
 		s.next.end()
 		s.next = nil

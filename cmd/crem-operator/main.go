@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"crem.dev/crem/internal/installation"
 	"crem.dev/crem/internal/version"
 )
 
@@ -60,6 +61,7 @@ for traffic.`,
 		return usageError{fmt.Errorf("%w: %s --help lists the flags", err, cmd.CommandPath())}
 	})
 	root.AddCommand(newRun(), newVersion())
+	root.AddCommand(installation.Commands()...)
 	return root
 }
 

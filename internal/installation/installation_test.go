@@ -82,7 +82,7 @@ func install(t *testing.T, c client.Client, nodes ...string) {
 	pod := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: agentLabels}, Spec: corev1.PodSpec{
 		HostNetwork: true, NodeSelector: map[string]string{"a": "b"},
 		Containers: []corev1.Container{{
-			Name: "agent", Image: "crem", Command: []string{"/crem-agent"}, Args: []string{"run", "--pin-dir=/sys/fs/bpf/x", "--socket=/run/x.sock", "--memory=1Gi"},
+			Name: "agent", Image: "crem", Command: []string{"/crem-agent"}, Args: []string{"run", "--pin-dir=/sys/fs/bpf/x", "--socket=/run/x.sock", "--state-dir=/var/lib/x", "--memory=1Gi"},
 			LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}},
 		}},
 	}}
@@ -150,7 +150,7 @@ func TestUninstall(t *testing.T) {
 		t.Errorf("it took %v with a dead node, at most %v are allowed", took, o.Deadline)
 	}
 	cancel()
-	want := []string{"uninstall", "--pin-dir=/sys/fs/bpf/x", "--socket=/run/x.sock"}
+	want := []string{"uninstall", "--pin-dir=/sys/fs/bpf/x", "--socket=/run/x.sock", "--state-dir=/var/lib/x"}
 	if diff := cmp.Diff(map[string][]string{"gw1": want, "gw2": want}, <-ran); diff != "" {
 		t.Error(diff)
 	}

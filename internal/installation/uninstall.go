@@ -192,7 +192,7 @@ func cleanupPod(agents *appsv1.DaemonSet, node string) *corev1.Pod {
 func uninstallArgs(args []string) []string {
 	out := []string{"uninstall"}
 	for _, a := range args {
-		if strings.HasPrefix(a, "--pin-dir=") || strings.HasPrefix(a, "--socket=") {
+		if strings.HasPrefix(a, "--pin-dir=") || strings.HasPrefix(a, "--socket=") || strings.HasPrefix(a, "--state-dir=") {
 			out = append(out, a)
 		}
 	}

@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func TestG07CollectsInTwoPasses(t *testing.T) {
 			if !row.off {
 				within(t, delay/2, func() error {
 					if s, err := look(); err != nil || !s.marked || s.uid != first.uid {
-						return fmt.Errorf("not marked: %+v %v", s, err)
+						return errors.Join(fmt.Errorf("not marked: %+v", s), err)
 					}
 					return nil
 				})
@@ -83,7 +84,7 @@ func TestG07CollectsInTwoPasses(t *testing.T) {
 				create(t, again)
 				within(t, patience, func() error {
 					if s, err := look(); err != nil || s.marked || s.owner != again.UID {
-						return fmt.Errorf("no fresh share: %+v %v", s, err)
+						return errors.Join(fmt.Errorf("no fresh share: %+v", s), err)
 					}
 					return wantDomains(t, "n1", "d")()
 				})
@@ -105,7 +106,7 @@ func TestG07CollectsInTwoPasses(t *testing.T) {
 			} else {
 				within(t, patience, func() error {
 					if _, err := look(); !apierrors.IsNotFound(err) {
-						return fmt.Errorf("still there: %v", err)
+						return errors.Join(errors.New("still there"), err)
 					}
 					return nil
 				})

@@ -108,7 +108,7 @@ func clean(t *testing.T) {
 }
 
 // request is one request that changes something.
-type request struct{ method, path, body string }
+type request struct{ method, path string }
 
 // recorder is a transport that remembers what was written.
 type recorder struct {
