@@ -39,12 +39,12 @@ kube: ## All of Kubernetes and helm for make e2e, from Go modules, once (about 1
 	test/lab/kube/kube.sh build
 	hack/tools/kube/build.sh
 
+# Tests are built as the programs are, so that they share what is compiled; go vet is the linter's.
 .PHONY: test
 test: export CREM_REQUIRE_ENVTEST = 1
 test: envtest ## Unit, property, golden, fuzz seeds, race, network namespaces, a real API server (as root)
-	$(GO) vet ./...
-	$(GO) test -count=1 -shuffle=on -timeout 15m $$($(GO) list ./... | grep -vE '$(TIMED)')
-	$(GO) test -count=1 -p 1 -timeout 15m $$($(GO) list ./... | grep -E '$(TIMED)')
+	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -shuffle=on -timeout 15m $$($(GO) list ./... | grep -vE '$(TIMED)')
+	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -p 1 -timeout 15m $$($(GO) list ./... | grep -E '$(TIMED)')
 	$(GO) test -count=1 -race -short -timeout 20m ./agent/roce/... ./agent/wire/... ./agent/fec/... ./agent/engine/... ./internal/... ./agent/node/... ./agent/metrics/...
 	$(GO) test -count=1 -race -short -timeout 20m -run '^TestSection' ./agent/csf ./agent/crf
 
