@@ -114,7 +114,7 @@ func TestG07CollectsInTwoPasses(t *testing.T) {
 			lease := &coordinationv1.Lease{}
 			within(t, patience, func() error {
 				if err := api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "n1"}, lease); row.leaseStays != (err == nil) {
-					return fmt.Errorf("the agent's Lease: %v", err)
+					return fmt.Errorf("the agent's Lease: %w", err)
 				}
 				return nil
 			})
@@ -166,7 +166,7 @@ func TestG07WhileTheOperatorIsAway(t *testing.T) {
 		for _, name := range []string{"n1", "n2"} {
 			var c v1alpha1.CREMNode
 			if err := api.Get(t.Context(), client.ObjectKey{Name: name}, &c); err != nil || c.Annotations[v1alpha1.UnusedSinceAnnotation] == "" {
-				return fmt.Errorf("%s: %v %v", name, c.Annotations, err)
+				return errors.Join(fmt.Errorf("%s: %v", name, c.Annotations), err)
 			}
 		}
 		return nil

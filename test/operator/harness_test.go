@@ -293,7 +293,7 @@ func domainsOf(t *testing.T, name string) (string, error) {
 func wantDomains(t *testing.T, node, want string) func() error {
 	return func() error {
 		if got, err := domainsOf(t, node); err != nil || got != want {
-			return fmt.Errorf("CREMNode %s has %q (%v), not %q", node, got, err, want)
+			return errors.Join(fmt.Errorf("CREMNode %s has %q, not %q", node, got, want), err)
 		}
 		return nil
 	}
