@@ -114,7 +114,7 @@ func TestG07CollectsInTwoPasses(t *testing.T) {
 			lease := &coordinationv1.Lease{}
 			within(t, patience, func() error {
 				if err := api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "n1"}, lease); row.leaseStays != (err == nil) {
-					return fmt.Errorf("the agent's Lease: %w", err)
+					return errors.Join(errors.New("the agent's Lease"), err)
 				}
 				return nil
 			})
