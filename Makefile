@@ -45,7 +45,7 @@ test: export CREM_REQUIRE_ENVTEST = 1
 test: envtest ## Unit, property, golden, fuzz seeds, race, network namespaces, a real API server (as root)
 	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -shuffle=on -timeout 15m $$($(GO) list ./... | grep -vE '$(TIMED)')
 	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -p 1 -timeout 15m $$($(GO) list ./... | grep -E '$(TIMED)')
-	$(GO) test -count=1 -race -short -timeout 20m ./agent/roce/... ./agent/wire/... ./agent/fec/... ./agent/engine/... ./agent/metrics/... ./agent/ipsec/... ./agent/node/... ./internal/agentclient/...
+	$(GO) test -count=1 -race -short -timeout 20m ./agent/roce/... ./agent/wire/... ./agent/fec/... ./agent/engine/... ./agent/metrics/... ./agent/ipsec/... ./internal/agentclient/...
 	$(GO) test -count=1 -race -short -timeout 20m -run '^TestSection' ./agent/csf ./agent/crf
 
 .PHONY: test-long
