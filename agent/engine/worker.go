@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ const (
 	batchMessages = 64
 	batchTimers   = 256
 
+	turnEvery   = 5 * time.Millisecond   // below the 10 ms after which the runtime interrupts
 	waitHolding = 50 * time.Microsecond  // packets are held: look again at once
 	waitActive  = 500 * time.Microsecond // flows arrive: the ring has no file descriptor to wait on
 	tapQuiet    = 5 * time.Millisecond   // this long without a copy: descriptors wake the worker when the next one comes
@@ -37,6 +39,7 @@ type worker struct {
 	inj      packet.Injector
 	wait     *packet.Poller // for what is readable
 	tappedAt time.Duration  // when a tap last had a copy
+	turnAt   time.Duration  // when the scheduler was last called
 
 	csfEnv  *csf.Env
 	crfEnv  *crf.Env
@@ -92,6 +95,7 @@ func (w *worker) run(stop <-chan struct{}) {
 			return
 		default:
 		}
+		w.giveTurn()
 		w.now = packet.Now()
 		w.obey()
 		busy := w.readTaps()
@@ -108,6 +112,15 @@ func (w *worker) run(stop <-chan struct{}) {
 		if !busy {
 			w.rest()
 		}
+	}
+}
+
+// giveTurn lets the runtime's scheduler run now and then. A goroutine that it has not seen for 10 ms is interrupted by force, and the runtime's monitor
+// then looks for more of the kind every 20 us, which costs a quarter of a core.
+func (w *worker) giveTurn() {
+	if w.now-w.turnAt >= turnEvery {
+		w.turnAt = w.now
+		runtime.Gosched()
 	}
 }
 
