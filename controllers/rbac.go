@@ -18,7 +18,8 @@ package controllers
 //
 //+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=default
 //
-// In its own namespace: the Leases of the agents, which it reads and removes with the nodes, and its own for the election of a leader.
+// In its own namespace: the Leases of the agents, which it reads and removes with the nodes, and its own for the election of a leader,
+// whose events client-go writes in the old group.
 //
 //+kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;update;patch;delete,namespace=crem-system
-//+kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=crem-system
+//+kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch,namespace=crem-system
