@@ -35,7 +35,7 @@ func List() ([]Policy, error) {
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
-		time.Sleep(time.Duration(try+1) * listPause)
+		time.Sleep(time.Duration(try+1) * listPause) // whoever changes policies needs a moment; no packet worker waits for this
 	}
 	if unsupported(err) {
 		return nil, ErrUnsupported

@@ -14,7 +14,7 @@ import (
 )
 
 // Watch calls changed at every message of the kernel about policies of the calling thread's network namespace, until ctx ends; it then returns nil. A
-// call tells that something may be different, not what. An error means that the kernel can't be watched (any longer); then looking from time to time is
+// call tells that something may be different, not what; the first one comes as soon as nothing is missed any more, for what changed before. An error means that the kernel can't be watched (any longer); then looking from time to time is
 // all that is left.
 func Watch(ctx context.Context, changed func()) error {
 	events, err := openEvents()
@@ -27,6 +27,7 @@ func Watch(ctx context.Context, changed func()) error {
 	defer func() { _ = events.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = events.SetReadDeadline(time.Unix(1, 0)) }) // fails only when it is closed already
 	defer stop()
+	changed()
 	buf := make([]byte, 1<<16)
 	for {
 		_, err := events.Read(buf)
