@@ -35,7 +35,7 @@ type Options struct {
 	Workers int   // packet workers; 0: one per core
 	Memory  int64 // octets of all pools together; 0: 1 GiB
 	Backend Backend
-	// Realtime asks the system to run the workers before ordinary programs; refused, they run as they are, and Status says so.
+	// Realtime asks the system to run this process before ordinary programs; refused, it runs as it is, and Status says so.
 	Realtime bool
 	// Changed is called, from any goroutine, when something that Status shows has changed. May be nil.
 	Changed func()

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -69,9 +68,7 @@ func (s *source) observe() (*v1alpha1.CREMNode, []*v1alpha1.CREMEndpointSlice, b
 	var names []string
 	if node != nil {
 		for _, name := range podProfiles(&node.Spec) {
-			if len(validation.IsValidLabelValue(string(name))) == 0 { // slices of others can not exist
-				names = append(names, string(name))
-			}
+			names = append(names, string(name))
 		}
 	}
 	if !s.follow(names) {
@@ -99,7 +96,7 @@ func (s *source) follow(names []string) bool {
 	}
 	values := make([]string, len(names))
 	for i, name := range names {
-		values[i] = v1alpha1.ProfileLabelValue(name)
+		values[i] = v1alpha1.ProfileLabelValue(name) // a name may be longer than a label
 	}
 	selector := v1alpha1.ProfileLabel + " in (" + strings.Join(values, ",") + ")"
 	if s.slices != nil && s.slices.selector == selector {

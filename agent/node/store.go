@@ -39,7 +39,8 @@ func (s store) save(d *Desired, bootID string) error {
 	}
 	sum := sha256.Sum256(body)
 	text := fmt.Appendf(nil, "%s %s\n%s\n", copyFormat, hex.EncodeToString(sum[:]), body)
-	f, err := os.CreateTemp(s.dir, ".desired-*")
+	// Always the same name: what a kill leaves is overwritten by the next.
+	f, err := os.OpenFile(filepath.Join(s.dir, ".desired-new"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

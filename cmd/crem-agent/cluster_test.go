@@ -177,7 +177,7 @@ func TestPrivilegedAgentInACluster(t *testing.T) {
 		}},
 	}}
 	p := c.run()
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // the agent is there before its CREMNode, as on a new node
 	if err := c.admin.Create(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
