@@ -3,6 +3,7 @@
 package raw
 
 import (
+	"os/exec"
 	"runtime"
 	"sync"
 
@@ -38,4 +39,10 @@ func Hardware() (release func()) {
 		}
 		runtime.UnlockOSThread()
 	}
+}
+
+// Software is the command for a program that is no hardware: started by a process that is, it would otherwise run in real time as well, and keep what stands
+// for hardware from its processor.
+func Software(name string, args ...string) *exec.Cmd {
+	return exec.Command("chrt", append([]string{"--other", "0", name}, args...)...)
 }

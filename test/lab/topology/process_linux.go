@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"crem.dev/crem/test/lab/raw"
 )
 
 // Process is a program that runs in a namespace of a lab.
@@ -51,7 +53,7 @@ func (t *tail) String() string {
 // Start runs a program in a namespace. It ends at the latest with the lab, and with this process however that ends.
 func (l *Lab) Start(n *Namespace, name string, args ...string) (*Process, error) {
 	p := &Process{Name: fmt.Sprintf("%s in %s", strings.TrimSuffix(name[strings.LastIndexByte(name, '/')+1:], " "), n.Name), done: make(chan struct{})}
-	p.cmd = exec.Command(name, args...)
+	p.cmd = raw.Software(name, args...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.WaitDelay = time.Second
 	// A group of its own: the terminal's interrupt goes to the lab, which stops its programs in order. The death signal follows the namespace's thread.

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"crem.dev/crem/test/lab/raw"
 )
 
 // Image is what every guest boots: a kernel and an initramfs that hold everything.
@@ -51,7 +53,7 @@ func Start(ctx context.Context, c Config) (*Guest, error) {
 	console := filepath.Join(c.Dir, c.Name+".console")
 	g := &Guest{name: c.Name, dead: make(chan struct{})}
 	// A guest stands for a machine of its own: it should not wait for whatever else the host does, nor hinder the programs that stand for its network.
-	g.cmd = exec.Command("nice", append([]string{"-n", "-5", "qemu-system-x86_64"}, arguments(c, socket, console)...)...)
+	g.cmd = raw.Software("nice", append([]string{"-n", "-5", "qemu-system-x86_64"}, arguments(c, socket, console)...)...)
 	g.cmd.ExtraFiles = []*os.File{c.TAP}
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // a Ctrl-C is ours to handle
 	output := &strings.Builder{}
