@@ -195,19 +195,20 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 	}
 	return &worker{
 		e: e, id: id, pool: pool, ring: e.backend.Ring(id), inj: inj,
-		csfEnv:    &csf.Env{Pool: pool, Random: random, Node: csf.NewBudget(0)},
-		crfEnv:    crf.NewEnv(pool),
-		sending:   make(map[roce.FlowKey]*sendFlow),
-		byHosts:   make(map[roce.HostPair][]*sendFlow),
-		byNonce:   make(map[uint64]*sendFlow),
-		sendKnown: make(map[peerFlow]*sendFlow),
-		receiving: make(map[uint32]*recvFlow),
-		recvByKey: make(map[roce.FlowKey]*recvFlow),
-		limits:    newHelloLimits(),
-		unknown:   bucket{rate: 1000, burst: 1000, tokens: 1000},
-		pairs:     newPairing(),
-		letters:   make(chan *letter, 4096),
-		calls:     make(chan func(), 16),
+		csfEnv:     &csf.Env{Pool: pool, Random: random, Node: csf.NewBudget(0)},
+		crfEnv:     crf.NewEnv(pool),
+		sending:    make(map[roce.FlowKey]*sendFlow),
+		byHosts:    make(map[roce.HostPair][]*sendFlow),
+		byNonce:    make(map[uint64]*sendFlow),
+		sendKnown:  make(map[peerFlow]*sendFlow),
+		endedSites: make(siteSums),
+		receiving:  make(map[uint32]*recvFlow),
+		recvByKey:  make(map[roce.FlowKey]*recvFlow),
+		limits:     newHelloLimits(),
+		unknown:    bucket{rate: 1000, burst: 1000, tokens: 1000},
+		pairs:      newPairing(),
+		letters:    make(chan *letter, 4096),
+		calls:      make(chan func(), 16),
 	}, nil
 }
 

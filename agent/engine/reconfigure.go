@@ -37,7 +37,7 @@ func (w *worker) unprotect(s *sendFlow, why verdict) {
 	if s.machine != nil {
 		s.machine.Close(w.now, wire.CloseAdministrative, &w.csfActs)
 		w.finishSend(s)
-		w.ended.add(s.describe(), "csf_")
+		w.endedSend(s)
 		w.timers.set(&s.timed, roce.Never)
 		w.dropNames(s)
 		s.machine = nil

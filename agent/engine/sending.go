@@ -224,9 +224,15 @@ func (w *worker) acked(pkt *roce.Packet, psn roce.PSN) {
 	w.finishSend(s)
 }
 
+// endedSend keeps the totals of a flow whose machine ends.
+func (w *worker) endedSend(s *sendFlow) {
+	w.ended.add(s.describe(), "csf_")
+	w.endedSites.addReports(s)
+}
+
 // forgetSend takes the flow out of every table.
 func (w *worker) forgetSend(s *sendFlow) {
-	w.ended.add(s.describe(), "csf_")
+	w.endedSend(s)
 	s.gone = true
 	delete(w.sending, s.key)
 	w.timers.set(&s.timed, roce.Never)

@@ -2,7 +2,11 @@
 
 package engine
 
-import "crem.dev/crem/internal/agentapi"
+import (
+	"maps"
+
+	"crem.dev/crem/internal/agentapi"
+)
 
 // siteKey names a site of a domain.
 type siteKey struct{ domain, site string }
@@ -11,6 +15,7 @@ type siteKey struct{ domain, site string }
 type siteSum struct {
 	flows, measured int
 	rtt, loss       float64
+	expected, lost  uint64 // of all flows that there were: totals never go back
 }
 
 // siteSums are the sums of all sites. Their number is that of the configuration's sites, whatever the number of flows is.
@@ -32,10 +37,36 @@ func (m siteSums) add(f *sendFlow) {
 	m[key] = sum
 }
 
+// addReports counts what receivers reported of one leaving flow, whatever its state is now.
+func (m siteSums) addReports(f *sendFlow) {
+	if f.machine == nil || f.verdict.site == nil {
+		return
+	}
+	key := siteKey{f.domain, f.verdict.site.Name}
+	sum, s := m[key], f.machine.Stats()
+	sum.expected += s.Expected
+	sum.lost += s.Lost
+	m[key] = sum
+}
+
+// keep forgets the sites that a configuration does not have any more.
+func (m siteSums) keep(c *Config) {
+	known := map[siteKey]bool{}
+	for i := range c.Domains {
+		for j := range c.Domains[i].Sites {
+			known[siteKey{c.Domains[i].Name, c.Domains[i].Sites[j].Name}] = true
+		}
+	}
+	maps.DeleteFunc(m, func(key siteKey, _ siteSum) bool { return !known[key] })
+}
+
 func (m siteSums) merge(from siteSums) {
 	for key, b := range from {
 		a := m[key]
-		m[key] = siteSum{flows: a.flows + b.flows, measured: a.measured + b.measured, rtt: a.rtt + b.rtt, loss: a.loss + b.loss}
+		m[key] = siteSum{
+			flows: a.flows + b.flows, measured: a.measured + b.measured, rtt: a.rtt + b.rtt, loss: a.loss + b.loss,
+			expected: a.expected + b.expected, lost: a.lost + b.lost,
+		}
 	}
 }
 
@@ -49,7 +80,7 @@ func (m siteSums) describe(c *Config) []agentapi.Site {
 				continue
 			}
 			out, sum := agentapi.Site{Domain: d.Name, Name: d.Sites[j].Name}, m[siteKey{d.Name, d.Sites[j].Name}]
-			out.Protected = sum.flows
+			out.Protected, out.Expected, out.Lost = sum.flows, sum.expected, sum.lost
 			if sum.flows > 0 {
 				out.Loss = sum.loss / float64(sum.flows)
 			}

@@ -108,6 +108,7 @@ func (w *worker) obey() {
 	for _, r := range w.receiving {
 		w.judgeReceiving(r)
 	}
+	w.endedSites.keep(next.cfg)
 }
 
 // portsNotIn lists the ports that another snapshot has no more. s may be nil.

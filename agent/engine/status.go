@@ -216,10 +216,12 @@ func (w *worker) report(withFlows bool) *report {
 		}
 	}
 	w.reportIO(r)
+	r.sites.merge(w.endedSites)
 	merge(r.counters, w.ended.counters)
 	merge(r.drops, w.ended.drops)
 	for _, s := range w.sending {
 		r.counts.Sending++
+		r.sites.addReports(s)
 		f := s.describe()
 		if s.machine != nil && s.machine.State() == csf.Protecting {
 			r.counts.Protected++

@@ -66,10 +66,11 @@ type worker struct {
 	letters  chan *letter
 	calls    chan func()
 
-	counters [numCounters]uint64
-	drops    [numDrops]uint64
-	batches  uint64
-	ended    ended
+	counters   [numCounters]uint64
+	drops      [numDrops]uint64
+	batches    uint64
+	ended      ended
+	endedSites siteSums // what receivers reported of flows that ended
 
 	// Read by other goroutines.
 	seenSnap atomic.Uint64

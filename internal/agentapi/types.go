@@ -87,6 +87,9 @@ type Site struct {
 	Protected int     `json:"protected"`   // flows
 	SRTT      float64 `json:"srttSeconds"` // mean of the flows that have measured it; 0: none has
 	Loss      float64 `json:"loss"`        // mean of the flows' estimates, before restoration
+	// Packets that receivers reported on, and those of them that were lost before restoration: totals since the agent started.
+	Expected uint64 `json:"expected"`
+	Lost     uint64 `json:"lost"`
 }
 
 // Worker is one packet worker.
