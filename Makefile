@@ -49,8 +49,10 @@ test: envtest ## Unit, property, golden, fuzz seeds, race, network namespaces, a
 	$(GO) test -count=1 -race -short -timeout 20m -run '^TestSection' ./agent/csf ./agent/crf
 
 .PHONY: test-long
-test-long: ## The 40,000-block mixed-copies simulation and the other long proofs
+test-long: export CREM_REQUIRE_ENVTEST = 1
+test-long: envtest ## The 40,000-block mixed-copies simulation, the operator with 5,000 nodes, and the other long proofs
 	CREM_LONG=1 $(GO) test -count=1 -timeout 60m -run 'MixedCopies|Exhaustive|Long' -v $(PURE)
+	CREM_LONG=1 CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 20m -run 'TestG05NoWritesAtRest|TestG15' -v ./test/operator
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target for FUZZTIME each (default 20s)

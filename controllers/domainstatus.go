@@ -12,7 +12,7 @@ import (
 )
 
 // domainStatus is what a survey says of one domain. Ready copies the first of the others that is not True, so that one column answers why.
-func domainStatus(d *v1alpha1.CREMDomain, t *tally, problems []render.Problem, now metav1.Time) v1alpha1.CREMDomainStatus {
+func domainStatus(d *v1alpha1.CREMDomain, t *tally, problems []render.Problem, sites []v1alpha1.SiteHealth, now metav1.Time) v1alpha1.CREMDomainStatus {
 	c := conditions{old: d.Status.Conditions, generation: d.Generation, now: now}
 	problem := worst(problems)
 	acceptance(&c, problem)
@@ -33,7 +33,7 @@ func domainStatus(d *v1alpha1.CREMDomain, t *tally, problems []render.Problem, n
 		Nodes: &v1alpha1.DomainNodeCounts{Matched: t.matched, Programmed: t.programmed, Ready: t.ready, Degraded: t.degraded,
 			Summary: fmt.Sprintf("%d/%d", t.ready, t.matched)},
 		FailingNodes: t.failingNodes,
-		Sites:        d.Status.Sites,
+		Sites:        sites,
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -37,22 +36,17 @@ func failing(v verdict, reason, format string, args ...any) verdict {
 }
 
 // judge says how a node does for a domain that is part of its share. Rendered: its CREMNode says what it should.
-func judge(domain string, have *v1alpha1.CREMNode, rendered bool, lease *coordinationv1.Lease, now time.Time) verdict {
+func judge(domain string, have *v1alpha1.CREMNode, rendered bool, agent silence) verdict {
 	v := verdict{rendered: rendered}
 	if have == nil || !rendered {
 		return v
 	}
-	if lease == nil {
-		v.until = have.CreationTimestamp.Add(v1alpha1.LeaseDuration)
-		if now.Before(v.until) {
-			return v
-		}
-		v.until = time.Time{}
-		return failing(v, v1alpha1.ReasonAgentNotReporting, "no agent has reported from the node: see whether a crem-agent pod runs on it")
+	v.until = agent.until
+	if agent.why != "" {
+		return failing(v, v1alpha1.ReasonAgentNotReporting, "%s", agent.why)
 	}
-	if v.until = leaseEnd(lease); !now.Before(v.until) {
-		v.until = time.Time{}
-		return failing(v, v1alpha1.ReasonAgentNotReporting, "the agent has not reported since %s: see whether the node and its crem-agent pod run", renewed(lease).UTC().Format(time.RFC3339))
+	if !agent.heard {
+		return v
 	}
 	status := &have.Status
 	if status.ObservedGeneration != have.Generation {
@@ -113,21 +107,4 @@ func failedUplink(have *v1alpha1.CREMNode, domain string) *v1alpha1.NodeUplinkSt
 		}
 	}
 	return nil
-}
-
-// renewed is when the agent last reported.
-func renewed(lease *coordinationv1.Lease) time.Time {
-	if lease.Spec.RenewTime == nil {
-		return lease.CreationTimestamp.Time
-	}
-	return lease.Spec.RenewTime.Time
-}
-
-// leaseEnd is when the agent counts as not reporting.
-func leaseEnd(lease *coordinationv1.Lease) time.Time {
-	duration := v1alpha1.LeaseDuration
-	if s := lease.Spec.LeaseDurationSeconds; s != nil && *s > 0 {
-		duration = time.Duration(*s) * time.Second
-	}
-	return renewed(lease).Add(duration)
 }

@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -79,7 +80,7 @@ func TestJudge(t *testing.T) {
 		{"does not know", share(ready(metav1.ConditionUnknown, v1alpha1.ReasonPending)), true, testLease(0), "pending true ", 40 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := judge("d", row.have, row.rendered, row.lease, noon)
+			v := judge("d", row.have, row.rendered, silenceOf(cmp.Or(row.have, share(nothing)), row.lease, noon))
 			state := map[nodeState]string{nodePending: "pending", nodeFailing: "failing", nodeReady: "ready"}[v.state]
 			if got := fmt.Sprintf("%s %t %s", state, v.programmed, v.reason); got != row.want {
 				t.Errorf("%q, not %q", got, row.want)
@@ -146,7 +147,7 @@ func TestSurvey(t *testing.T) {
 	for seed := range uint64(50) {
 		w, d := build(rand.New(rand.NewPCG(seed, 1)).Shuffle)
 		s := look(w, &steady{failed: map[nodeInDomain]failure{}}, 1)
-		status := domainStatus(&d, s.domains["d"], nil, metav1.NewTime(noon))
+		status := domainStatus(&d, s.domains["d"], nil, nil, metav1.NewTime(noon))
 		if seed == 0 {
 			want = status
 		} else if !equality.Semantic.DeepEqual(status, want) {
@@ -177,12 +178,12 @@ func TestSurvey(t *testing.T) {
 // TestTransitionTimes: a time of transition stays as long as the status, and an unchanged status is equal to the one before.
 func TestTransitionTimes(t *testing.T) {
 	d := testDomain("d", 52000, nil)
-	d.Status = domainStatus(&d, &tally{}, nil, metav1.NewTime(noon))
-	again := domainStatus(&d, &tally{}, nil, metav1.NewTime(noon.Add(time.Hour)))
+	d.Status = domainStatus(&d, &tally{}, nil, nil, metav1.NewTime(noon))
+	again := domainStatus(&d, &tally{}, nil, nil, metav1.NewTime(noon.Add(time.Hour)))
 	if !equality.Semantic.DeepEqual(d.Status, again) {
 		t.Errorf("%+v\n%+v", d.Status, again)
 	}
-	changed := domainStatus(&d, &tally{matched: 1, rendered: 1, programmed: 1}, nil, metav1.NewTime(noon.Add(time.Hour)))
+	changed := domainStatus(&d, &tally{matched: 1, rendered: 1, programmed: 1}, nil, nil, metav1.NewTime(noon.Add(time.Hour)))
 	for _, c := range changed.Conditions {
 		moved := c.LastTransitionTime.Time.Equal(noon.Add(time.Hour))
 		if moved != (c.Type == v1alpha1.ConditionReady) {

@@ -2,7 +2,11 @@
 
 package controllers
 
-import "time"
+import (
+	"time"
+
+	"crem.dev/crem/internal/sitehealth"
+)
 
 // Options are the times and places that the controllers work by. Defaults gives those of an ordinary cluster.
 type Options struct {
@@ -16,6 +20,8 @@ type Options struct {
 	StatusQuiet, StatusMost time.Duration
 	// Hold is how long a node must be well before it is shown so after it failed; worse is shown at once.
 	Hold time.Duration
+	// SitePeriod is the least time between two changes of what a domain's status shows of its other sites.
+	SitePeriod time.Duration
 	// CollectAfter is how long a CREMNode that nothing needs stays; 0: for ever.
 	CollectAfter time.Duration
 }
@@ -29,6 +35,7 @@ func Defaults(namespace string) Options {
 		StatusQuiet:  time.Second,
 		StatusMost:   5 * time.Second,
 		Hold:         5 * time.Second,
+		SitePeriod:   sitehealth.Period,
 		CollectAfter: 30 * time.Minute,
 	}
 }

@@ -7,11 +7,11 @@ package controllers
 //+kubebuilder:rbac:groups="",resources=nodes;namespaces;pods,verbs=get;list;watch
 //+kubebuilder:rbac:groups=crem.dev,resources=cremdomains;cremprofiles,verbs=get;list;watch
 //
-// What it writes: shares of nodes and addresses of pods, and its own statuses, never a spec that a person wrote. The subresource finalizers is
+// What it writes: shares of nodes and addresses of pods, its own statuses, and that an agent does not report; never a spec that a person wrote. The subresource finalizers is
 // what the admission plug-in OwnerReferencesPermissionEnforcement asks for where it is on.
 //
 //+kubebuilder:rbac:groups=crem.dev,resources=cremnodes;cremendpointslices,verbs=get;list;watch;create;patch;delete
-//+kubebuilder:rbac:groups=crem.dev,resources=cremdomains/status;cremprofiles/status,verbs=get;patch
+//+kubebuilder:rbac:groups=crem.dev,resources=cremdomains/status;cremprofiles/status;cremnodes/status,verbs=get;patch
 //+kubebuilder:rbac:groups=crem.dev,resources=cremprofiles/finalizers,verbs=update
 //
 // Events are about cluster-scoped objects, so they are written to the namespace default.

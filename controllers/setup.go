@@ -107,6 +107,7 @@ func Add(mgr ctrl.Manager, o Options) error {
 		client: mgr.GetClient(), policies: p, options: o, events: mgr.GetEventRecorder("crem-operator"),
 		changes: &debounce{quiet: o.StatusQuiet, most: o.StatusMost},
 		hold:    &steady{hold: o.Hold, failed: map[nodeInDomain]failure{}},
+		sites:   &siteViews{period: o.SitePeriod, domains: map[string]*siteView{}}, silences: &silences{},
 	}
 	if err := statuses.setup(mgr); err != nil {
 		return err

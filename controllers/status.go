@@ -38,6 +38,8 @@ type statusReconciler struct {
 	events   events.EventRecorder
 	changes  *debounce
 	hold     *steady
+	sites    *siteViews
+	silences *silences
 	round    uint64
 }
 
@@ -106,9 +108,12 @@ func (r *statusReconciler) survey(ctx context.Context) (time.Time, error) {
 			continue
 		}
 		if d.Generation != w.policy.objs.Domains[i].Generation {
+			r.sites.met(&d, r.round)
 			continue // it changed meanwhile; its event brings us here again
 		}
-		status := domainStatus(&d, s.domains[name], s.problems[render.Ref{Kind: v1alpha1.KindDomain, Name: name}], now)
+		sites, due := r.sites.show(&d, s.domains[name], w.now, r.round)
+		s.lookAgain(due)
+		status := domainStatus(&d, s.domains[name], s.problems[render.Ref{Kind: v1alpha1.KindDomain, Name: name}], sites, now)
 		if isStalled(status.Conditions) {
 			stalledDomains++
 		}
@@ -130,8 +135,16 @@ func (r *statusReconciler) survey(ctx context.Context) (time.Time, error) {
 		}
 		errs = append(errs, r.writeProfile(ctx, &p, status))
 	}
+	r.sites.forget(r.round)
 	export(s, stalledDomains, stalledProfiles)
-	return s.next, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return time.Time{}, err // an API server that is away, or just back, is not asked for a write for each node
+	}
+	more, err := r.tellSilence(ctx, s.silent, now)
+	if more {
+		s.lookAgain(w.now)
+	}
+	return s.next, err
 }
 
 // world lists what the caches hold.
@@ -167,7 +180,6 @@ func (r *statusReconciler) writeDomain(ctx context.Context, d *v1alpha1.CREMDoma
 	if equality.Semantic.DeepEqual(d.Status, status) {
 		return nil
 	}
-	status.Sites = nil // what the operator does not own it does not apply
 	c, err := configuration[crem.CREMDomainStatusApplyConfiguration](status)
 	if err != nil {
 		return err

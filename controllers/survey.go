@@ -29,6 +29,7 @@ type survey struct {
 	problems map[render.Ref][]render.Problem // by object
 	next     time.Time                       // when time alone may change it; zero: never
 	compared map[comparison]bool
+	silent   []silentNode // whose agents do not report, by name of the node
 }
 
 // comparison is of a CREMNode's spec with the one that a set of domains asks for. The specs of thousands of CREMNodes are one in memory (see
@@ -57,6 +58,7 @@ type tally struct {
 	matched, rendered, programmed, ready, degraded, failing int32
 	notReporting                                            int32 // of failing
 	failingNodes                                            []v1alpha1.FailingNode
+	sites                                                   map[v1alpha1.SiteName]*siteTotal
 }
 
 // maxFailingNodes is how many failing nodes a status names: no object grows with the number of nodes.
@@ -102,7 +104,14 @@ func (s *survey) collect(problems []render.Problem) {
 // node adds one node to the tallies of its domains.
 func (s *survey) node(w world, node *metav1.PartialObjectMetadata, set domainSet, share *render.Result, hold *steady, round uint64) {
 	have := w.cremNodes[node.Name]
-	rendered := have != nil && have.DeletionTimestamp == nil && ownerNode(have.OwnerReferences) == node.UID && s.says(have, set, share)
+	mine := have != nil && have.DeletionTimestamp == nil && ownerNode(have.OwnerReferences) == node.UID
+	rendered := mine && s.says(have, set, share)
+	quiet := silence{}
+	if mine {
+		if quiet = silenceOf(have, w.leases[node.Name], w.now); quiet.why != "" {
+			s.silent = append(s.silent, silentNode{have: have, why: quiet.why})
+		}
+	}
 	for i := range w.policy.objs.Domains {
 		if set[i] == 0 {
 			continue
@@ -112,13 +121,23 @@ func (s *survey) node(w world, node *metav1.PartialObjectMetadata, set domainSet
 		if problem := refused(share, domain); problem != nil {
 			v = failing(verdict{rendered: rendered}, problem.Reason, "%s", problem.Message)
 		} else {
-			v = judge(domain, have, rendered, w.leases[node.Name], w.now)
+			v = judge(domain, have, rendered, quiet)
+		}
+		if mine && quiet.heard {
+			if item := domainItem(&have.Status, domain); item != nil {
+				s.domains[domain].addSites(item)
+			}
 		}
 		v = hold.show(nodeInDomain{domain, node.Name}, v, w.now, round)
-		if !v.until.IsZero() && (s.next.IsZero() || v.until.Before(s.next)) {
-			s.next = v.until
-		}
+		s.lookAgain(v.until)
 		s.domains[domain].add(node.Name, v)
+	}
+}
+
+// lookAgain has everything looked at again at a time, unless it is zero.
+func (s *survey) lookAgain(at time.Time) {
+	if !at.IsZero() && (s.next.IsZero() || at.Before(s.next)) {
+		s.next = at
 	}
 }
 

@@ -64,6 +64,7 @@ type Cluster struct {
 	counted time.Time // when its counters were read last
 	mtu     agentapi.MTUTooSmall
 	hidden  bool // RDMA traffic passes by the agent
+	sites   siteView
 	pause   time.Duration
 	retry   time.Time // a configuration that failed is tried again then
 
@@ -117,7 +118,7 @@ func (c *Cluster) Run(ctx context.Context, reload <-chan struct{}) error {
 	running.Go(func() {
 		sleep(ctx, rand.N(startSpread))
 		c.source.start(ctx)
-		running.Go(func() { keepLease(ctx, c.client, c.o.Namespace, c.o.Node, c.log) })
+		running.Go(func() { keepLease(ctx, c.client, c.o.Namespace, c.o.Node, c.reporter.renewed, c.log) })
 		c.reporter.run(ctx)
 	})
 	running.Go(c.look)
@@ -199,6 +200,9 @@ func (c *Cluster) reconcile(force bool) {
 		c.mu.Lock()
 		c.wanted = d
 		c.mu.Unlock()
+		if node != nil && c.sites.recall(time.Now(), node.Status.Domains) {
+			c.tell() // before the reporter compares what it should say with what it said
+		}
 		c.reporter.observed(node)
 	}
 	c.mu.Lock()
@@ -257,7 +261,7 @@ func (c *Cluster) tell() {
 		path.MTUTooSmall = c.mtu
 	}
 	c.mu.Lock()
-	f := facts{desired: c.tried, problems: c.problems, failure: c.failure, path: path, probe: c.report, hidden: c.hidden, bootID: c.bootID, version: c.o.Version}
+	f := facts{desired: c.tried, problems: c.problems, failure: c.failure, path: path, probe: c.report, hidden: c.hidden, sites: c.sites, bootID: c.bootID, version: c.o.Version}
 	waits := c.o.Probe != nil && c.report == nil
 	c.mu.Unlock()
 	if f.desired == nil || f.desired.UID == "" || waits {
@@ -278,6 +282,7 @@ func (c *Cluster) count() {
 	c.counted = time.Now()
 	s, _ := c.o.Path.Status(false)
 	c.mtu, c.hidden = s.MTUTooSmall, c.visible.look(time.Since(c.born), seenPackets(&s))
+	c.sites.look(c.counted, s.Sites)
 }
 
 // starting reports whether workers have not moved yet.

@@ -375,3 +375,63 @@ func TestG20_APIServerAway(t *testing.T) {
 	generation := k.change("gw-away", func(s *v1alpha1.CREMNodeSpec) { s.Domains = nil })
 	soon(t, "all is gone", k.ready("gw-away", generation))
 }
+
+// TestClusterReportsSites: figures of other sites are shown coarsely, noise in them is never written, and an agent that starts goes on from them.
+func TestClusterReportsSites(t *testing.T) {
+	cfg := apiServer(t)
+	k, dir := kubernetes{t, admin(t, cfg)}, t.TempDir()
+	k.create(nodeOf("gw-sites"))
+	packets := uint64(3_000_000)
+	figures := func(s *agentapi.Status) {
+		packets += 1000
+		s.Sites = []agentapi.Site{{Domain: "backbone", Name: "west", Protected: 12 + int(packets/1000%2), SRTT: 0.0205 + float64(packets/1000%3)*1e-4, Expected: packets, Lost: packets / 500}}
+	}
+	path := &dataPath{change: figures}
+	r := startCluster(t, cfg, "gw-sites", dir, path)
+	soon(t, "generation 1", k.ready("gw-sites", 1))
+	west := v1alpha1.SiteHealth{Name: "west", Flows: 12, Loss: v1alpha1.LossMedium, RTTMilliseconds: 21}
+	shown := func() bool {
+		d := k.node("gw-sites").Status.Domains
+		return len(d) == 1 && len(d[0].Sites) == 1 && d[0].Sites[0].Flows >= 12 && d[0].Sites[0].Flows <= 13 && d[0].Sites[0].Loss == west.Loss && d[0].Sites[0].RTTMilliseconds == west.RTTMilliseconds
+	}
+	soon(t, "the site is shown", shown)
+	before := r.requests.writes()
+	time.Sleep(countPeriod + 2*time.Second) // in which the figures are read again
+	if n := r.requests.writes() - before; n > 0 {
+		t.Errorf("%d writes for noise", n)
+	}
+	r.stop()
+
+	idle := startCluster(t, cfg, "gw-sites", dir, &dataPath{}) // flows are not protected yet
+	soon(t, "the API server is read", func() bool { s, _ := idle.agent.Status(false); return *s.APIConnected && s.Generation == 1 })
+	time.Sleep(countPeriod + 2*time.Second)
+	if n := idle.requests.writes(); n > 0 || !shown() {
+		t.Errorf("%d writes by an agent that started, status %+v", n, k.node("gw-sites").Status.Domains)
+	}
+}
+
+// TestReadyIsTheOperatorsWithoutALease: an agent that can not renew its Lease does not write against the operator, who says that it does not report.
+func TestReadyIsTheOperatorsWithoutALease(t *testing.T) {
+	cfg := apiServer(t)
+	k := kubernetes{t, admin(t, cfg)}
+	k.create(nodeOf("gw-silent"))
+	r := startCluster(t, cfg, "gw-silent", t.TempDir(), &dataPath{}, inNamespace("there-is-none"))
+	time.Sleep(startSpread + 3*time.Second) // in which a status could be written
+	if n := r.requests.writes(); n > 0 {
+		t.Errorf("%d writes without a Lease", n)
+	}
+	r.stop()
+	r = startCluster(t, cfg, "gw-silent", t.TempDir(), &dataPath{})
+	soon(t, "with a Lease it reports", k.ready("gw-silent", 1))
+	// The operator says that it does not report; the agent, which does, takes that back at once.
+	body := []byte(`{"apiVersion":"crem.dev/v1alpha1","kind":"CREMNode","status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"AgentNotReporting","message":"x","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
+	before := r.requests.writes()
+	if err := k.Status().Patch(t.Context(), &v1alpha1.CREMNode{ObjectMeta: metav1.ObjectMeta{Name: "gw-silent"}}, ctrl.RawPatch(types.ApplyPatchType, body), ctrl.FieldOwner(v1alpha1.FieldManagerOperator), ctrl.ForceOwnership); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "ready again", k.ready("gw-silent", 1))
+	time.Sleep(time.Second) // in which another write could come
+	if n := r.requests.writes() - before; n != 1 {
+		t.Errorf("%d writes to take it back", n)
+	}
+}

@@ -12,11 +12,12 @@ import (
 	"crem.dev/crem/api/v1alpha1"
 )
 
-// keepLease renews the node's Lease until ctx ends. It is not given up then: an agent that is exchanged is back before anybody misses it.
-func keepLease(ctx context.Context, c *client, namespace, node string, log logr.Logger) {
+// keepLease renews the node's Lease until ctx ends, and tells when it has. It is not given up then: an agent that is exchanged is back before anybody misses it.
+func keepLease(ctx context.Context, c *client, namespace, node string, renewed func(time.Time), log logr.Logger) {
 	failing := false
 	for ctx.Err() == nil {
-		err := c.renewLease(ctx, namespace, node, time.Now())
+		now := time.Now()
+		err := c.renewLease(ctx, namespace, node, now)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -25,7 +26,9 @@ func keepLease(ctx context.Context, c *client, namespace, node string, log logr.
 		case err == nil && failing:
 			log.Info("Lease renewed again")
 		}
-		failing = err != nil
+		if failing = err != nil; !failing {
+			renewed(now)
+		}
 		sleep(ctx, jitter(v1alpha1.LeaseRenewPeriod))
 	}
 }

@@ -21,7 +21,8 @@ const (
 	mostPause  = time.Minute
 )
 
-// reporter writes the status of this node's CREMNode, when it differs and the pace allows it.
+// reporter writes the status of this node's CREMNode, when it differs, the pace allows it and the node's Lease is in force. When it is not, the condition Ready is the
+// operator's, who says that this agent does not report.
 type reporter struct {
 	client *client
 	node   string
@@ -36,6 +37,7 @@ type reporter struct {
 	pause  time.Duration
 	retry  time.Time // not before this after a failure
 	failed bool
+	leased time.Time // until when the Lease is in force
 }
 
 func newReporter(c *client, node string, log logr.Logger) *reporter {
@@ -67,6 +69,17 @@ func (r *reporter) want(uid types.UID, s v1alpha1.CREMNodeStatus) {
 	}
 }
 
+// renewed tells that the Lease was renewed.
+func (r *reporter) renewed(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	over := !time.Now().Before(r.leased)
+	r.leased = at.Add(v1alpha1.LeaseDuration)
+	if over {
+		r.poke()
+	}
+}
+
 func (r *reporter) poke() {
 	select {
 	case r.wake <- struct{}{}:
@@ -94,7 +107,7 @@ func (r *reporter) run(ctx context.Context) {
 func (r *reporter) step(ctx context.Context) time.Duration {
 	r.mu.Lock()
 	now := time.Now()
-	if r.live == nil || r.wanted == nil || r.live.UID != r.uid {
+	if r.live == nil || r.wanted == nil || r.live.UID != r.uid || !now.Before(r.leased) {
 		r.mu.Unlock()
 		return mostPause
 	}

@@ -27,6 +27,7 @@ type facts struct {
 	path     agentapi.Status
 	probe    *probe.Report // nil: not done yet
 	hidden   bool          // RDMA traffic passes by the agent
+	sites    siteView      // what is shown of other sites
 	bootID   string
 	version  string
 }
@@ -68,7 +69,7 @@ func (f *facts) domains() []v1alpha1.NodeItemStatus {
 	var list []v1alpha1.NodeItemStatus
 	for i := range f.desired.Spec.Domains {
 		name := f.desired.Spec.Domains[i].Name
-		item := v1alpha1.NodeItemStatus{Name: name, Programmed: true, Reason: v1alpha1.ReasonApplied}
+		item := v1alpha1.NodeItemStatus{Name: name, Programmed: true, Reason: v1alpha1.ReasonApplied, Sites: f.sites.of(&f.desired.Spec.Domains[i])}
 		fail := func(reason, message string) {
 			item.Programmed, item.Reason, item.Message = false, reason, cut(message, 1024)
 		}

@@ -64,7 +64,7 @@ const (
 	ReasonNoMatchingNodes = "NoMatchingNodes"
 	// ReasonReady: everything asked for is in effect.
 	ReasonReady = "Ready"
-	// ReasonAgentNotReporting: the node's Lease has expired.
+	// ReasonAgentNotReporting: the node's Lease has expired. On a CREMNode the operator sets it, with Ready Unknown.
 	ReasonAgentNotReporting = "AgentNotReporting"
 )
 

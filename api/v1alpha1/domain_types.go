@@ -244,14 +244,16 @@ type SiteHealth struct {
 	// name of the site.
 	// +required
 	Name SiteName `json:"name"`
-	// flows that are protected towards the site, over all nodes, rounded to two significant digits.
+	// flows that are protected towards the site, over all nodes of the domain or of one CREMNode, rounded to two significant digits. A change of
+	// less than a tenth is not shown.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Flows int32 `json:"flows"`
-	// loss is the class of packet loss before restoration.
+	// loss is the class of packet loss before restoration; of a domain, the worst of its nodes. It gets better when the loss is below half of the class's border.
 	// +required
 	Loss LossClass `json:"loss"`
-	// rttMilliseconds is the median of the smoothed round-trip times, rounded up.
+	// rttMilliseconds is the smoothed round-trip time, of a domain the median over its flows, rounded up to at most two significant digits. A change of
+	// less than a tenth or a millisecond is not shown.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RTTMilliseconds int32 `json:"rttMilliseconds,omitempty"`

@@ -212,7 +212,8 @@ type NodeProfile struct {
 	Spread bool `json:"spread"`
 }
 
-// CREMNodeStatus is what the agent reports: what it programmed, never what it was told.
+// CREMNodeStatus is what the agent reports: what it programmed, never what it was told. Only when the agent's Lease is over, the operator sets the condition
+// Ready to Unknown.
 type CREMNodeStatus struct {
 	// observedGeneration is the generation of spec that this status speaks of.
 	// +optional
@@ -274,6 +275,13 @@ type NodeItemStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+	// sites is a coarse view of the other sites towards which this node protects flows, rewritten at most once a minute. A site that is
+	// not listed has no protected flow here.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Sites []SiteHealth `json:"sites,omitempty"`
 }
 
 // NodeUplinkStatus is the result of one uplink.

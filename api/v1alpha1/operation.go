@@ -6,7 +6,8 @@ import "time"
 
 // Field managers of server-side apply. They never change: what a manager once applied is removed only by the same manager.
 const (
-	// FieldManagerOperator applies specs of CREMNode, CREMEndpointSlice, and the statuses of CREMDomain and CREMProfile.
+	// FieldManagerOperator applies specs of CREMNode, CREMEndpointSlice, the statuses of CREMDomain and CREMProfile, and Ready of a CREMNode whose agent's
+	// Lease is over.
 	FieldManagerOperator = "crem-operator"
 	// FieldManagerAgent applies the status of its own CREMNode.
 	FieldManagerAgent = "crem-agent"

@@ -95,11 +95,13 @@ func TestExplainCREMNode(t *testing.T) {
 	failing.Status.Uplinks[0] = v1alpha1.NodeUplinkStatus{Name: "wan9", Reason: "InterfaceNotFound", Message: "There is no interface of this name."}
 	idle := healthyNode()
 	idle.Spec.Domains = nil
+	healthy.Status.Domains = []v1alpha1.NodeItemStatus{{Name: "backbone", Programmed: true, Reason: v1alpha1.ReasonApplied,
+		Sites: []v1alpha1.SiteHealth{{Name: "west", Flows: 12, Loss: v1alpha1.LossNone, RTTMilliseconds: 20}}}}
 	for _, tc := range []struct {
 		n    *v1alpha1.CREMNode
 		says []string
 	}{
-		{healthy, []string{"node gw1: Ready.\n"}},
+		{healthy, []string{"node gw1: Ready.\n", "Towards west of backbone", "12 flows, loss none, 20 ms"}},
 		{failing, []string{
 			"Not ready (PartiallyProgrammed).", "Generation 8 is asked for and generation 7 is in force.", "Degraded is True (MissingCapability): SYS_NICE is missing",
 			"Uplink wan9 is not attached (InterfaceNotFound)", "Next: Create the interface", "crem-agent probe on node gw1",
@@ -109,7 +111,7 @@ func TestExplainCREMNode(t *testing.T) {
 		state := stateOfNode(tc.n, leaseOf(time.Second), someTime)
 		e := explainCREMNode(tc.n, &state)
 		var out bytes.Buffer
-		if err := e.print(&out, false); err != nil {
+		if err := e.print(&out, true); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range tc.says {
@@ -129,7 +131,7 @@ func TestOverview(t *testing.T) {
 		ObservedGeneration: 2, Conditions: conditions(cond("Ready", "False", "NodesFailed", "1 of 3 nodes is not ready")),
 		Nodes:        &v1alpha1.DomainNodeCounts{Matched: 3, Programmed: 3, Ready: 2, Summary: "2/3"},
 		FailingNodes: []v1alpha1.FailingNode{{Name: "gw2", Reason: "AgentNotReporting", Message: "The agent has not reported for 60s."}},
-		Sites:        []v1alpha1.SiteHealth{{Name: "west", Flows: 12, Loss: v1alpha1.LossLow, RTTMilliseconds: 20}},
+		Sites:        []v1alpha1.SiteHealth{{Name: "west", Flows: 12, Loss: v1alpha1.LossLow, RTTMilliseconds: 20}, {Name: "north", Loss: v1alpha1.LossUnknown}},
 	}
 	o := &overview{Domains: []domainState{stateOfDomain(d)}, Profiles: []objectState{stateOf("kv", 1, 1, conditions(cond("Ready", "False", "SiteNotFound", "no domain has a site named north")))}}
 	var out bytes.Buffer
@@ -137,7 +139,7 @@ func TestOverview(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"backbone  east  52000  2/3    False  NodesFailed", "west: 12 flows, loss low, 20 ms", "- Domain backbone (NodesFailed): 1 of 3 nodes is not ready", "- Node gw2 (AgentNotReporting)",
+		"backbone  east  52000  2/3    False  NodesFailed", "west: 12 flows, loss low, 20 ms; north: no protected flow", "- Domain backbone (NodesFailed): 1 of 3 nodes is not ready", "- Node gw2 (AgentNotReporting)",
 		"agent's pod on node gw2", "- Profile kv (SiteNotFound): no domain has a site named north",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -60,6 +60,11 @@ func explainCREMNode(n *v1alpha1.CREMNode, state *nodeState) explanation {
 	for _, d := range n.Spec.Domains {
 		e.details = append(e.details, []string{"Domain " + string(d.Name), fmt.Sprintf("site %s, port %d, IPsec %s", d.Site, d.Port, d.IPsec.Mode)})
 	}
+	for _, d := range n.Status.Domains {
+		for _, s := range siteStates(d.Sites) {
+			e.details = append(e.details, []string{fmt.Sprintf("Towards %s of %s", s.Name, d.Name), s.String()})
+		}
+	}
 	for _, u := range n.Status.Uplinks {
 		e.details = append(e.details, []string{"Uplink " + string(u.Name), strings.TrimSpace(fmt.Sprintf("MTU %d  %s", u.MTU, u.Why))})
 	}

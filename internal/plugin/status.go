@@ -67,7 +67,8 @@ func (p *program) status() *cobra.Command {
 		Use:   "status",
 		Short: "Shows the domains of a cluster, how far they are in force, and what to do next",
 		Long: `Shows the CREMDomains of a cluster and how far they are in force, the nodes that are not ready, the profiles that are not
-used, and for each what to do next.`,
+used, and for each what to do next. With -o wide also the other sites: flows that are protected towards each, the class of loss before restoration and the
+round-trip time, coarsely; they change at most once a minute.`,
 		Example: `  kubectl crem status
   kubectl crem status --watch
   kubectl crem status --context west -o json`,
@@ -188,6 +189,13 @@ func stateOf(name string, generation, observed int64, conditions []metav1.Condit
 	return s
 }
 
+func siteStates(sites []v1alpha1.SiteHealth) (list []siteState) {
+	for _, s := range sites {
+		list = append(list, siteState{Name: string(s.Name), Flows: s.Flows, Loss: string(s.Loss), RTT: s.RTTMilliseconds})
+	}
+	return list
+}
+
 func stateOfDomain(d *v1alpha1.CREMDomain) domainState {
 	s := domainState{
 		objectState: stateOf(d.Name, d.Generation, d.Status.ObservedGeneration, d.Status.Conditions),
@@ -202,10 +210,20 @@ func stateOfDomain(d *v1alpha1.CREMDomain) domainState {
 	for _, f := range d.Status.FailingNodes {
 		s.Failing = append(s.Failing, failingState{Name: string(f.Name), Reason: f.Reason, Message: f.Message, Next: next(f.Reason, string(f.Name))})
 	}
-	for _, site := range d.Status.Sites {
-		s.Sites = append(s.Sites, siteState{Name: string(site.Name), Flows: site.Flows, Loss: string(site.Loss), RTT: site.RTTMilliseconds})
-	}
+	s.Sites = siteStates(d.Status.Sites)
 	return s
+}
+
+// String leaves out what is not known.
+func (s *siteState) String() string {
+	if s.Flows == 0 {
+		return "no protected flow"
+	}
+	says := fmt.Sprintf("%d flows, loss %s", s.Flows, strings.ToLower(s.Loss))
+	if s.RTT > 0 {
+		says += fmt.Sprintf(", %d ms", s.RTT)
+	}
+	return says
 }
 
 func (o *overview) print(out io.Writer, wide bool) error {
@@ -236,7 +254,7 @@ func (o *overview) rows(wide bool) [][]string {
 		if wide {
 			var sites []string
 			for _, s := range d.Sites {
-				sites = append(sites, fmt.Sprintf("%s: %d flows, loss %s, %d ms", s.Name, s.Flows, strings.ToLower(s.Loss), s.RTT))
+				sites = append(sites, s.Name+": "+s.String())
 			}
 			row = append(row, d.IPsec, orDash(d.Profile), orDash(strings.Join(sites, "; ")))
 		}

@@ -139,6 +139,7 @@ func quick() controllers.Options {
 	o.NodeDelay, o.SliceDelay = 50*time.Millisecond, 100*time.Millisecond
 	o.StatusQuiet, o.StatusMost = 200*time.Millisecond, time.Second
 	o.Hold = time.Second
+	o.SitePeriod = 8 * time.Second
 	return o
 }
 
@@ -328,9 +329,15 @@ func wantDomain(t *testing.T, name string, want map[string]string) func() error 
 }
 
 // report writes what the agent of a node would: its Lease and a status of the newest generation.
-func report(t *testing.T, name string, ready metav1.ConditionStatus, reason string) {
+func report(t *testing.T, name string, ready metav1.ConditionStatus, reason string, sites ...v1alpha1.SiteHealth) {
 	t.Helper()
 	heartbeat(t, name, time.Now())
+	state(t, name, ready, reason, sites...)
+}
+
+// state writes the status that the agent of a node would, of the newest generation.
+func state(t *testing.T, name string, ready metav1.ConditionStatus, reason string, sites ...v1alpha1.SiteHealth) {
+	t.Helper()
 	within(t, patience, func() error {
 		var n v1alpha1.CREMNode
 		if err := api.Get(t.Context(), client.ObjectKey{Name: name}, &n); err != nil {
@@ -340,7 +347,11 @@ func report(t *testing.T, name string, ready metav1.ConditionStatus, reason stri
 		s := crem.CREMNodeStatus().WithObservedGeneration(n.Generation).WithAppliedGeneration(n.Generation).
 			WithConditions(metav1ac.Condition().WithType(v1alpha1.ConditionReady).WithStatus(ready).WithReason(reason).WithMessage("as the test says").WithLastTransitionTime(when).WithObservedGeneration(n.Generation))
 		for _, d := range n.Spec.Domains {
-			s.WithDomains(crem.NodeItemStatus().WithName(d.Name).WithProgrammed(true).WithReason(v1alpha1.ReasonApplied))
+			item := crem.NodeItemStatus().WithName(d.Name).WithProgrammed(true).WithReason(v1alpha1.ReasonApplied)
+			for _, one := range sites {
+				item.WithSites(crem.SiteHealth().WithName(one.Name).WithFlows(one.Flows).WithLoss(one.Loss).WithRTTMilliseconds(one.RTTMilliseconds))
+			}
+			s.WithDomains(item)
 		}
 		return api.Status().Apply(t.Context(), crem.CREMNode(name).WithStatus(s), client.FieldOwner(v1alpha1.FieldManagerAgent), client.ForceOwnership)
 	})
@@ -349,8 +360,14 @@ func report(t *testing.T, name string, ready metav1.ConditionStatus, reason stri
 // heartbeat writes the Lease of a node's agent.
 func heartbeat(t *testing.T, name string, when time.Time) {
 	t.Helper()
+	heartbeatFor(t, name, when, v1alpha1.LeaseDuration)
+}
+
+// heartbeatFor writes a Lease that is in force for a while: thousands of agents renew theirs more often than one test can.
+func heartbeatFor(t *testing.T, name string, when time.Time, duration time.Duration) {
+	t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	seconds, renewed := int32(v1alpha1.LeaseDuration/time.Second), metav1.NewMicroTime(when)
+	seconds, renewed := int32(duration/time.Second), metav1.NewMicroTime(when)
 	err := api.Get(t.Context(), client.ObjectKeyFromObject(lease), lease)
 	lease.Labels = map[string]string{v1alpha1.ComponentLabel: v1alpha1.ComponentAgent}
 	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &renewed}

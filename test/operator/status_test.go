@@ -51,7 +51,7 @@ func TestStatusOfADomain(t *testing.T) {
 	heartbeat(t, "n1", time.Now().Add(-v1alpha1.LeaseDuration))
 	within(t, patience, wantDomain(t, "d", map[string]string{v1alpha1.ConditionReady: "False/AgentNotReporting"}))
 	within(t, patience, counts("1/2", 2, 1, 1, "n1/AgentNotReporting"))
-	heartbeat(t, "n1", time.Now())
+	report(t, "n1", metav1.ConditionTrue, v1alpha1.ReasonReady) // its agent takes Ready back
 	within(t, patience, wantDomain(t, "d", map[string]string{v1alpha1.ConditionReady: "True/Ready"}))
 
 	// A new generation is not ready because the one before was.

@@ -456,6 +456,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: reason
       type:
         scalar: string
+    - name: sites
+      type:
+        list:
+          elementType:
+            namedType: dev.crem.crem.api.v1alpha1.SiteHealth
+          elementRelationship: associative
+          keys:
+          - name
 - name: dev.crem.crem.api.v1alpha1.NodePrefix
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.NodeProfile

@@ -11,7 +11,8 @@ import (
 // CREMNodeStatusApplyConfiguration represents a declarative configuration of the CREMNodeStatus type for use
 // with apply.
 //
-// CREMNodeStatus is what the agent reports: what it programmed, never what it was told.
+// CREMNodeStatus is what the agent reports: what it programmed, never what it was told. Only when the agent's Lease is over, the operator sets the condition
+// Ready to Unknown.
 type CREMNodeStatusApplyConfiguration struct {
 	// observedGeneration is the generation of spec that this status speaks of.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`

@@ -21,6 +21,9 @@ type NodeItemStatusApplyConfiguration struct {
 	Reason *string `json:"reason,omitempty"`
 	// message says what to do.
 	Message *string `json:"message,omitempty"`
+	// sites is a coarse view of the other sites towards which this node protects flows, rewritten at most once a minute. A site that is
+	// not listed has no protected flow here.
+	Sites []SiteHealthApplyConfiguration `json:"sites,omitempty"`
 }
 
 // NodeItemStatusApplyConfiguration constructs a declarative configuration of the NodeItemStatus type for use with
@@ -58,5 +61,18 @@ func (b *NodeItemStatusApplyConfiguration) WithReason(value string) *NodeItemSta
 // If called multiple times, the Message field is set to the value of the last call.
 func (b *NodeItemStatusApplyConfiguration) WithMessage(value string) *NodeItemStatusApplyConfiguration {
 	b.Message = &value
+	return b
+}
+
+// WithSites adds the given value to the Sites field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Sites field.
+func (b *NodeItemStatusApplyConfiguration) WithSites(values ...*SiteHealthApplyConfiguration) *NodeItemStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithSites")
+		}
+		b.Sites = append(b.Sites, *values[i])
+	}
 	return b
 }
