@@ -110,11 +110,11 @@ func (f *Flow) usable(s fec.Scheme, k int) bool {
 // oneIsEnough reports whether a single symbol meets the target, with some hysteresis: XOR is left when it doesn't, and chosen again
 // when it would at twice the loss.
 func (f *Flow) oneIsEnough(k int) bool {
-	p := f.loss.p()
+	known := f.evidence()
 	if f.current == nil || f.current.scheme != fec.XOR {
-		p = min(2*p, 1)
+		known.lost = min(2*known.lost, known.sent)
 	}
-	return f.neededAt(p, k, maxOrdinary) <= 1
+	return f.needed(k, maxOrdinary, known) <= 1
 }
 
 // bound is the m of a configuration: never more than both ends allow and the Repair Indices give, with some left for two coded

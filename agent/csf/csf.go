@@ -104,7 +104,7 @@ type Flow struct {
 	pacer      pacer
 	node       share
 	quietAt    time.Duration
-	loss       *lossEstimate
+	loss       lossEstimate
 	redundancy redundancy
 	repairPath repairPath
 	breaker    breaker
@@ -117,7 +117,6 @@ func New(now time.Duration, d wire.FlowDescriptor, peers []netip.AddrPort, p *Pa
 		descriptor: d, params: p, env: env, lastSource: now, idleAt: now + idleAfter,
 		hello: handshake{due: roce.Never}, proposal: proposal{due: roce.Never}, refused: refusal{again: roce.Never},
 		blockAt: roce.Never, expireAt: roce.Never, sendAt: roce.Never, quietAt: roce.Never, restartedAt: now - restartPause, repairPath: newRepairPath(),
-		loss: newLossEstimate(env.path(p.PeerSite)),
 	}
 	f.redundancy.limit = WhyNoBlock
 	if d.Kind == wire.KindRoCEv2Response {

@@ -106,7 +106,7 @@ func (e *Env) learn(site string, expected, lost int, raise bool) {
 		if e.paths == nil {
 			e.paths = make(map[string]*lossEstimate)
 		}
-		p = newLossEstimate(nil)
+		p = &lossEstimate{}
 		e.paths[site] = p
 	}
 	p.add(expected, lost, raise)

@@ -2,43 +2,81 @@
 
 package csf
 
-const (
-	// lossWeight is the weight of an interval of fullInterval packets or more; smaller ones weigh in proportion (Section 5.3,
-	// rule 3).
-	lossWeight   = 1.0 / 8
-	fullInterval = 1000
+import (
+	"math"
 
-	// priorLoss is assumed of a path of which nothing is known, with the weight of priorPackets packets: the first losses find
-	// a repair symbol, and a clean path soon shows that it needs none.
-	priorLoss    = 1e-3
+	"crem.dev/crem/agent/wire"
+)
+
+const (
+	// A lossEstimate counts over several memories at once: the shortest forgets after shortMemory packets, each further one after
+	// longerBy times as many.
+	shortMemory = 512
+	longerBy    = 8
+	memories    = 5 // 512 to 2 million packets
+
+	// doubtSigmas standard deviations and doubtSlack packets must the losses of a shorter memory be off what a longer one expects
+	// before the longer one is held to be about another time.
+	doubtSigmas = 3
+	doubtSlack  = 1
+
+	// priorLost in priorPackets packets is assumed of a path of which nothing is known: the first losses find a repair symbol, and
+	// a clean path soon shows that it needs none.
+	priorLost    = 0.1
 	priorPackets = 100
+
+	// burstWeight is the weight of an interval of burstPackets packets in the burst length; smaller ones weigh in proportion.
+	burstWeight  = 1.0 / 8
+	burstPackets = 1000
+	// priorDispersed losses an interval are assumed to have been independent.
+	priorDispersed = 0.25
 
 	// congestedCE is the CE fraction on source packets above which an interval's loss is congestion (Section 5.3, rule 2).
 	congestedCE = 0.01
+
+	// maxBurst bounds the estimated burst length.
+	maxBurst = 64
 )
 
-// lossEstimate is the packet-weighted moving average of the loss before restoration, and of how bursty it is. Sums are kept
-// together with the weight behind them, so that the average is unbiased from the first report on.
+// seen is how many packets are known to have been sent, and how many of them were lost before restoration.
+type seen struct{ sent, lost float64 }
+
+// add takes n packets of which x were lost into a count that forgets after memory packets.
+func (s *seen) add(n, x, memory float64) {
+	fade := math.Exp(-n / memory)
+	now := memory * (1 - fade) // of the n packets the earlier ones have faded too
+	s.sent = s.sent*fade + now
+	s.lost = s.lost*fade + now*x/n
+}
+
+// agrees reports whether the losses of s can be chance at the rate of t, for losses that come in runs of a mean length.
+func (s seen) agrees(t seen, burst float64) bool {
+	expected := t.rate() * s.sent
+	return math.Abs(s.lost-expected) <= doubtSigmas*math.Sqrt(expected*(2*burst-1))+doubtSlack*burst
+}
+
+// rate is the mean of the loss rate given what was seen, with the prior.
+func (s seen) rate() float64 { return (s.lost + priorLost) / (s.sent + priorPackets) }
+
+// beta gives the distribution of the loss rate, given what was seen, as the parameters of Beta(a, b).
+func (s seen) beta() (a, b float64) { return s.lost + priorLost, max(s.sent-s.lost, 0) + priorPackets }
+
+// upper is the loss rate and one standard error, for losses that come in runs of a mean length.
+func (s seen) upper(burst float64) float64 {
+	a, b := s.beta()
+	return (a + math.Sqrt(a*(2*burst-1))) / (a + b)
+}
+
+// lossEstimate is what the LOSS_REPORTs say of the loss before restoration (Section 5.3, rule 3). It is a moving average whose
+// memory is as long as the losses agree with each other: the evidence of a steady path grows to millions of packets, which is what
+// telling 1e-5 from 1e-4 takes, and a step is followed within some hundred.
 type lossEstimate struct {
-	sum, weight float64
+	by [memories]seen // shortest memory first
 
 	// Dispersion of the losses of an interval: squared deviation from the expected number, and the expected number. Their
 	// ratio is 1 for independent losses.
 	deviation, expected float64
 }
-
-// newLossEstimate starts from what is known of the path, or from the prior if that is nil.
-func newLossEstimate(path *lossEstimate) *lossEstimate {
-	if path != nil {
-		e := *path
-		return &e
-	}
-	const weight = lossWeight * priorPackets / fullInterval
-	return &lossEstimate{sum: weight * priorLoss, weight: weight}
-}
-
-// p is the estimated loss rate.
-func (e *lossEstimate) p() float64 { return e.sum / e.weight }
 
 // add takes an interval in which lost of expected packets did not arrive. Without raise the estimate may only fall: loss by
 // congestion never raises m (Section 5.3, rule 1).
@@ -46,23 +84,70 @@ func (e *lossEstimate) add(expected, lost int, raise bool) {
 	if expected <= 0 {
 		return
 	}
-	rate := float64(lost) / float64(expected)
-	if !raise && rate > e.p() {
+	n, x := float64(expected), float64(lost)
+	if !raise && x/n > e.p() {
 		return
 	}
-	w := lossWeight * float64(min(expected, fullInterval)) / fullInterval
-	mean := e.p() * float64(expected)
-	off := float64(lost) - mean
-	e.deviation = (1-w)*e.deviation + w*off*off
-	e.expected = (1-w)*e.expected + w*mean
-	e.sum = (1-w)*e.sum + w*rate
-	e.weight = (1-w)*e.weight + w
+	memory := float64(shortMemory)
+	for i := range e.by {
+		e.by[i].add(n, x, memory)
+		memory *= longerBy
+	}
+	e.doubt()
+	e.disperse(n, x)
 }
 
-// burst is the estimated mean length of a run of losses, at least 1. For runs of geometric length B the dispersion is 2B-1.
-func (e *lossEstimate) burst() float64 {
-	if !(e.expected > 0) {
-		return 1
+// doubt drops what longer memories hold once a shorter one contradicts them. After a step up the shorter one too is partly about the
+// time before: half of its packets are taken off, since too few repair symbols cost more than too many.
+func (e *lossEstimate) doubt() {
+	for i := memories - 2; i >= 0; i-- {
+		now := e.by[i]
+		if now.agrees(e.by[i+1], e.burst()) {
+			continue
+		}
+		if now.rate() > e.by[i+1].rate() {
+			now.sent = max(now.sent/2, now.lost)
+		}
+		for j := i; j < memories; j++ {
+			e.by[j] = now
+		}
 	}
-	return min(max((e.deviation/e.expected+1)/2, 1), maxBurst)
+}
+
+// known is the evidence that the estimate rests on: the longest memory.
+func (e *lossEstimate) known() seen { return e.by[memories-1] }
+
+// p is the estimated loss rate.
+func (e *lossEstimate) p() float64 { return e.known().rate() }
+
+// disperse takes an interval into the burst length.
+func (e *lossEstimate) disperse(n, x float64) {
+	w := burstWeight * min(n, burstPackets) / burstPackets
+	mean := e.by[1].rate() * n // a memory that a step has reached by now, and one interval not
+	off := x - mean
+	e.deviation = (1-w)*e.deviation + w*off*off
+	e.expected = (1-w)*e.expected + w*mean
+}
+
+// burst is the estimated mean length of a run of losses, at least 1. For runs of geometric length B the dispersion is 2B-1. Until
+// losses have shown something else they are taken to be independent.
+func (e *lossEstimate) burst() float64 {
+	dispersion := (e.deviation + priorDispersed) / (e.expected + priorDispersed)
+	return min(max((dispersion+1)/2, 1), maxBurst)
+}
+
+// evidence is what the flow's m is chosen by: all that is known of the pair of sites, unless the flow's own losses contradict it.
+func (f *Flow) evidence() seen {
+	own, site := f.loss.known(), f.env.path(f.params.PeerSite)
+	if site == nil || site.known().sent <= own.sent || !own.agrees(site.known(), site.burst()) {
+		return own
+	}
+	return site.known()
+}
+
+// estimate takes the loss of a LOSS_REPORT.
+func (f *Flow) estimate(m *wire.LossReport, congested bool) {
+	f.loss.add(int(m.Expected), int(lostOf(m)), !congested)
+	f.env.learn(f.params.PeerSite, int(m.Expected), int(lostOf(m)), !congested)
+	f.redundancy.forget()
 }

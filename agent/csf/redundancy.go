@@ -14,8 +14,6 @@ const (
 	// coded round meets the target, and returns when p is under half of it (Section 5.3, rule 4).
 	leaveClean  = 1.2
 	returnClean = 0.5
-	// maxBurst bounds the estimated burst length.
-	maxBurst = 64
 )
 
 // redundancy is the choice of m (Section 5.3).
@@ -42,17 +40,18 @@ func (f *Flow) epsilon() float64 {
 	return -math.Expm1(math.Log1p(-e) / float64(blocks))
 }
 
-// needed is the smallest m, up to most, that meets the target for a block of n sources.
-func (f *Flow) needed(n, most int) int { return f.neededAt(f.loss.p(), n, most) }
-
-func (f *Flow) neededAt(p float64, n, most int) int {
+// needed is the smallest m, up to most, that meets the target for a block of n sources. It weighs how much is known: little
+// evidence asks for more.
+func (f *Flow) needed(n, most int, known seen) int {
 	if f.params.FixedM >= 0 {
 		return min(f.params.FixedM, most)
 	}
 	if f.params.LossModel == Empirical {
-		return minBurstRepair(n, p, f.loss.burst(), f.epsilon(), most)
+		burst := f.loss.burst()
+		return minBurstRepair(n, known.upper(burst), burst, f.epsilon(), most)
 	}
-	return fec.MinRepair(n, p, f.epsilon(), most)
+	a, b := known.beta()
+	return fec.MinRepairGiven(n, a, b, f.epsilon(), most)
 }
 
 // targetM is how many ordinary symbols a block of n sources should have. It only reckons with loss; what Section 10 takes off
@@ -72,7 +71,7 @@ func (f *Flow) targetM(b *block, n int) int {
 		return 0
 	}
 	if r.byCount[n] == 0 {
-		r.byCount[n] = uint8(f.needed(n, maxOrdinary) + 1)
+		r.byCount[n] = uint8(f.needed(n, maxOrdinary, f.evidence()) + 1)
 	}
 	m := int(r.byCount[n]) - 1
 	r.limit = WhyTarget
@@ -92,7 +91,7 @@ func (f *Flow) mostOrdinary(b *block) int {
 func (f *Flow) relyOnRounds(k int) bool {
 	r := &f.redundancy
 	clean := math.Sqrt(-math.Expm1(math.Log1p(-f.epsilon()) / float64(k)))
-	switch p := f.loss.p(); {
+	switch p := f.evidence().rate(); {
 	case !r.decided:
 		r.onRound, r.decided = p < clean, true
 	case p > leaveClean*clean:

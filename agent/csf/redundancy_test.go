@@ -5,16 +5,25 @@ package csf
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
+	"crem.dev/crem/agent/fec"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
 
 // setLoss makes p the flow's estimate.
 func (w *world) setLoss(p float64) {
-	w.f.loss.sum, w.f.loss.weight = p, 1
+	memory := float64(shortMemory)
+	for i := range w.f.loss.by {
+		if i == memories-1 {
+			memory = 1e12 // so much evidence that the loss is known, until something contradicts it
+		}
+		w.f.loss.by[i] = seen{sent: memory, lost: p * memory}
+		memory *= longerBy
+	}
 	w.f.redundancy.forget()
 }
 
@@ -222,7 +231,7 @@ func TestSection5_3_Empirical(t *testing.T) {
 		t.Errorf("independent %d, empirical %d", m[independent], m[bursty])
 	}
 	// Independent losses look independent.
-	e := newLossEstimate(nil)
+	e := &lossEstimate{}
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 3000 {
 		lost := 0
@@ -238,25 +247,96 @@ func TestSection5_3_Empirical(t *testing.T) {
 	}
 }
 
-func TestSection5_3_LossIsAPacketWeightedAverage(t *testing.T) {
-	e := &lossEstimate{sum: 0, weight: 1}
-	e.add(1000, 80, true)
-	if got := e.p(); math.Abs(got-0.08/8) > 1e-12 {
-		t.Errorf("after 1000 packets: %g", got)
+// reports feeds an estimate with reports of "each" packets at a loss rate, until it has seen n packets or done says so, and returns how many it has seen.
+func reports(e *lossEstimate, rng *rand.Rand, n, each int, p float64, done func() bool) int {
+	seen := 0
+	for seen < n && !done() {
+		lost := 0
+		for range each {
+			if rng.Float64() < p {
+				lost++
+			}
+		}
+		e.add(each, lost, true)
+		seen += each
 	}
-	e = &lossEstimate{sum: 0, weight: 1}
-	e.add(50000, 4000, true) // more than 1000 weigh no more
-	if got := e.p(); math.Abs(got-0.08/8) > 1e-12 {
-		t.Errorf("after 50000 packets: %g", got)
+	return seen
+}
+
+func never() bool { return false }
+
+// On a steady path p becomes as exact as the losses that were seen allow, whatever it is: m is within one symbol of the best.
+func TestSection5_3_SteadyLossIsKnownExactly(t *testing.T) {
+	for _, p := range []float64{0, 1e-5, 1e-4, 1e-3, 1e-2, 5e-2} {
+		e, rng := &lossEstimate{}, rand.New(rand.NewPCG(7, 8))
+		reports(e, rng, 4_000_000, 500, p, never)
+		best := fec.MinRepair(32, p, 1e-4, 100)
+		off := 0
+		for range 1000 {
+			reports(e, rng, 500, 500, p, never)
+			a, b := e.known().beta()
+			if m := fec.MinRepairGiven(32, a, b, 1e-4, 100); m < best-1 || m > best+1 {
+				off++
+			}
+		}
+		if off > 20 {
+			t.Errorf("p = %g: in %d of 1000 intervals m is more than one off %d; p is estimated at %g", p, off, best, e.p())
+		}
 	}
-	e = &lossEstimate{sum: 0, weight: 1}
-	e.add(100, 8, true)
-	if got := e.p(); math.Abs(got-0.08/80) > 1e-12 {
-		t.Errorf("after 100 packets: %g", got)
+}
+
+// A step up is followed within some hundred packets, a step down as fast as packets can tell; whatever evidence there was before.
+func TestSection5_3_StepsAreFollowed(t *testing.T) {
+	for _, c := range []struct {
+		from, to float64
+		within   int // packets
+	}{{0, 1e-2, 2000}, {1e-4, 1e-3, 20_000}, {1e-3, 1e-2, 1500}, {1e-2, 5e-2, 600}, {5e-2, 1e-3, 1500}, {1e-2, 1e-4, 8000}} {
+		var took []int
+		const tries = 51
+		for i := range tries {
+			e, rng := &lossEstimate{}, rand.New(rand.NewPCG(uint64(i), 9))
+			reports(e, rng, 1_000_000, 1000, c.from, never)
+			want := fec.MinRepair(32, c.to, 1e-4, 100)
+			n := reports(e, rng, 20*c.within, 100, c.to, func() bool {
+				a, b := e.known().beta()
+				m := fec.MinRepairGiven(32, a, b, 1e-4, 100)
+				if c.to > c.from {
+					return m >= want
+				}
+				return m <= want+1
+			})
+			took = append(took, n)
+		}
+		slices.Sort(took)
+		if median := took[tries/2]; median > c.within {
+			t.Errorf("%g to %g: m fits after %d packets in the median, want %d; the worst of %d: %d", c.from, c.to, median, c.within, tries, took[tries-1])
+		}
 	}
-	e.add(0, 0, true)
-	if got := e.p(); math.Abs(got-0.08/80) > 1e-12 {
-		t.Errorf("an empty interval changes p to %g", got)
+}
+
+// Ten packets prove nothing: a single loss among few is no loss rate of ten percent, and none among few no clean path.
+func TestSection5_3_LittleEvidenceMovesLittle(t *testing.T) {
+	clean := &lossEstimate{}
+	clean.add(10, 0, true)
+	a, b := clean.known().beta()
+	if m := fec.MinRepairGiven(32, a, b, 1e-4, 100); m < 1 {
+		t.Errorf("m = %d after ten packets", m)
+	}
+	one := &lossEstimate{}
+	one.add(10, 1, true)
+	if p := one.p(); p > 0.011 {
+		t.Errorf("p = %g after one loss among ten packets", p)
+	}
+	known := &lossEstimate{}
+	known.add(1_000_000, 1000, true)
+	before := known.p()
+	known.add(10, 1, true)
+	if p := known.p(); math.Abs(p-before) > 0.01*before {
+		t.Errorf("p went from %g to %g for ten packets", before, p)
+	}
+	known.add(0, 0, true)
+	if p := known.p(); math.Abs(p-before) > 0.01*before {
+		t.Errorf("an empty interval changes p to %g", p)
 	}
 }
 
@@ -299,7 +379,7 @@ func TestSection5_3_NewFlowStartsFromThePath(t *testing.T) {
 	q := *p
 	q.PeerSite = "north"
 	w.p = &q
-	if got := w.newFlow(wire.KindRoCEv2, gateway).Stats().Loss; got != priorLoss {
+	if got := w.newFlow(wire.KindRoCEv2, gateway).Stats().Loss; got != priorLost/priorPackets {
 		t.Errorf("a flow to another site starts at p = %g", got)
 	}
 }
@@ -307,7 +387,7 @@ func TestSection5_3_NewFlowStartsFromThePath(t *testing.T) {
 func TestSection5_3_CleanPathNeedsNothing(t *testing.T) {
 	p := defaults()
 	w := protected(t, p, 1)
-	if m := w.symbols(2, 32); m != 2 {
+	if m := w.symbols(2, 32); m != 4 {
 		t.Errorf("m = %d on an unknown path", m)
 	}
 	for range 40 {

@@ -114,7 +114,7 @@ func TestSection5_3_XORGivesWayToLoss(t *testing.T) {
 	p := defaults()
 	p.Schemes = []fec.Scheme{fec.XOR, fec.Cauchy}
 	w := newWorld(t, p)
-	w.f.loss.sum = w.f.loss.weight * 1e-5
+	w.setLoss(1e-5)
 	w.protect(1)
 	if w.f.Stats().Scheme != fec.XOR {
 		t.Fatal(w.f.Stats().Scheme)

@@ -35,9 +35,7 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	if congested {
 		f.stats.Congested++
 	}
-	f.loss.add(int(m.Expected), int(lostOf(m)), !congested)
-	f.env.learn(f.params.PeerSite, int(m.Expected), int(lostOf(m)), !congested)
-	f.redundancy.forget()
+	f.estimate(m, congested)
 	f.repairPath.report(now, f.rtt.smoothed(), m)
 
 	switch f.breaker.add(now, m) {

@@ -125,7 +125,7 @@ func (f *Flow) Stats() *Stats {
 	if c := f.current; c != nil {
 		s.K, s.T, s.Scheme = c.k, c.T, c.scheme
 	}
-	s.Loss, s.Burst = f.loss.p(), f.loss.burst()
+	s.Loss, s.Burst = f.evidence().rate(), f.loss.burst()
 	s.SRTT, s.SRTTMin = f.rtt.smoothed(), f.rtt.min()
 	s.BreakerOpen, s.RepairShare = f.breaker.open, f.repairPath.share
 	s.Retained, s.Digest, s.RDMAMTU = f.retained.len(), f.digest, f.announcedMTU()

@@ -61,3 +61,48 @@ func MinRepair(k int, p, epsilon float64, maxM int) int {
 	}
 	return max(maxM, 0)
 }
+
+// TailGiven is Tail when the loss rate itself is known only by what was seen: it
+// is distributed as Beta(a, b), a (over 0) being about the lost and b (1 or more)
+// the arrived packets that the knowledge rests on. Little evidence gives a heavier
+// tail; with much it comes near Tail(n, m, a/(a+b)).
+func TailGiven(n, m int, a, b float64) float64 {
+	switch {
+	case m < 0:
+		return 1
+	case m >= n:
+		return 0
+	}
+	// t is the beta-binomial P[X = i], beginning with P[X = 0], the product of
+	// (b+i)/(a+b+i) over n packets.
+	t := 1.0
+	for i := range n {
+		t *= (b + float64(i)) / (a + b + float64(i))
+	}
+	if t == 0 {
+		return 1 // next to nothing arrives
+	}
+	sum := 0.0
+	for i := range n {
+		x := float64(i)
+		t *= (float64(n) - x) * (a + x) / ((x + 1) * (b + float64(n) - x - 1))
+		if i < m {
+			continue
+		}
+		sum += t
+		if t < sum*1e-17 {
+			break
+		}
+	}
+	return min(sum, 1)
+}
+
+// MinRepairGiven is MinRepair for a loss rate that is known as Beta(a, b).
+func MinRepairGiven(k int, a, b, epsilon float64, maxM int) int {
+	for m := 0; m < maxM; m++ {
+		if TailGiven(k+m, m, a, b) < epsilon {
+			return m
+		}
+	}
+	return max(maxM, 0)
+}

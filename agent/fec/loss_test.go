@@ -139,3 +139,41 @@ func TestTailEdges(t *testing.T) {
 		t.Errorf("Tail(255, 127, 0.99) = %g, want 1", got)
 	}
 }
+
+// TailGiven against its definition: the mean of Tail over the distribution of the
+// loss rate, integrated numerically. With much evidence it is Tail.
+func TestSection5_3_TailGivenIsTheMeanOfTail(t *testing.T) {
+	for _, c := range []struct {
+		n, m int
+		a, b float64
+	}{{33, 1, 2, 500}, {40, 8, 3, 97}, {36, 4, 10, 1000}, {200, 8, 2.5, 300}, {12, 0, 1, 1000}} {
+		const steps = 200_000
+		norm, lgA := 0.0, lgamma(c.a+c.b)-lgamma(c.a)-lgamma(c.b)
+		sum := 0.0
+		for i := range steps {
+			p := (float64(i) + 0.5) / steps
+			w := math.Exp(lgA+(c.a-1)*math.Log(p)+(c.b-1)*math.Log1p(-p)) / steps
+			norm += w
+			sum += w * Tail(c.n, c.m, p)
+		}
+		if got, want := TailGiven(c.n, c.m, c.a, c.b), sum/norm; math.Abs(got-want) > 1e-4*want {
+			t.Errorf("TailGiven(%d, %d, %g, %g) = %g, want %g", c.n, c.m, c.a, c.b, got, want)
+		}
+	}
+	for _, p := range []float64{1e-6, 1e-3, 0.1, 0.5} {
+		const much = 1e13
+		if got, want := TailGiven(40, 2, p*much, (1-p)*much), Tail(40, 2, p); math.Abs(got-want) > 1e-4*want {
+			t.Errorf("p = %g: %g with much evidence, want %g", p, got, want)
+		}
+	}
+	for _, c := range []struct {
+		n, m int
+		want float64
+	}{{10, -1, 1}, {10, 10, 0}, {509, 3, 1}} {
+		if got := TailGiven(c.n, c.m, 1e9, 1); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("TailGiven(%d, %d) of a dead path = %g, want %g", c.n, c.m, got, c.want)
+		}
+	}
+}
+
+func lgamma(x float64) float64 { v, _ := math.Lgamma(x); return v }
