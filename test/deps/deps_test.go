@@ -37,6 +37,11 @@ var pure = map[string][]string{
 	"agent/wire":     {module + "agent/fec", module + "agent/roce"},
 	"agent/csf":      {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
 	"agent/crf":      {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
+	"agent/ecn": {
+		module + "agent/roce",               // roce.Never
+		module + "agent/internal/flowtable", // bounded state of flows
+	},
+	"agent/internal/flowtable": {},
 	"agent/reporter": {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
 	"sim/rc":         {module + "agent/roce"},
 }
