@@ -107,6 +107,7 @@ type Flow struct {
 	loss       lossEstimate
 	redundancy redundancy
 	repairPath repairPath
+	path       path
 	breaker    breaker
 }
 

@@ -2,11 +2,7 @@
 
 package csf
 
-import (
-	"math"
-
-	"crem.dev/crem/agent/wire"
-)
+import "math"
 
 const (
 	// A lossEstimate counts over several memories at once: the shortest forgets after shortMemory packets, each further one after
@@ -145,9 +141,9 @@ func (f *Flow) evidence() seen {
 	return site.known()
 }
 
-// estimate takes the loss of a LOSS_REPORT.
-func (f *Flow) estimate(m *wire.LossReport, congested bool) {
-	f.loss.add(int(m.Expected), int(lostOf(m)), !congested)
-	f.env.learn(f.params.PeerSite, int(m.Expected), int(lostOf(m)), !congested)
+// estimate takes an interval in which lost of expected packets did not arrive.
+func (f *Flow) estimate(expected, lost int, congested bool) {
+	f.loss.add(expected, lost, !congested)
+	f.env.learn(f.params.PeerSite, expected, lost, !congested)
 	f.redundancy.forget()
 }

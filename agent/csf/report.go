@@ -31,11 +31,12 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	f.stats.Incomplete += uint64(m.Incomplete)
 	f.pause = 0 // the peer is at work: the next back-off starts small
 
-	congested := float64(m.CEMarked) > congestedCE*float64(m.Received)
-	if congested {
+	lost, congested := f.path.transmission(now, lostOf(m))
+	congested = congested || float64(m.CEMarked) > congestedCE*float64(m.Received)
+	if congested || lost < lostOf(m) {
 		f.stats.Congested++
 	}
-	f.estimate(m, congested)
+	f.estimate(int(m.Expected), int(lost), congested)
 	f.repairPath.report(now, f.rtt.smoothed(), m)
 
 	switch f.breaker.add(now, m) {
@@ -53,10 +54,4 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	}
 	f.reconfigure(now, acts)
 	f.pump(now, acts)
-}
-
-// HandlePathReport takes a PATH_REPORT about the flow from one of the domain's reporters, which the engine has checked. It is
-// counted.
-func (f *Flow) HandlePathReport(_ time.Duration, _ netip.AddrPort, _ *wire.PathReport, _ *[]Action) {
-	f.stats.PathReports++
 }

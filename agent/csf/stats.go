@@ -73,7 +73,7 @@ type Stats struct {
 	PeerSilent                   uint64 // times that the peer was silent for so long that it was asked anew
 	Restarts                     uint64 // PSN restarts
 
-	LossReports, PathReports                        uint64
+	LossReports, PathReports, PathOutdated          uint64
 	Expected, Lost, Restored, Incomplete, Congested uint64 // from LOSS_REPORTs; Congested: intervals
 	RTTSamples                                      uint64
 	BreakerOpened                                   uint64
@@ -106,7 +106,7 @@ func (s *Stats) Each(yield func(name string, value uint64)) {
 		{"requests", s.Requests}, {"requests_answered", s.RequestsAnswered}, {"blocks_acked", s.BlocksAcked},
 		{"blocks_expired", s.BlocksExpired}, {"blocks_evicted", s.BlocksEvicted}, {"hellos", s.Hellos}, {"param_updates", s.ParamUpdates},
 		{"closes", s.Closes}, {"refused", s.Refused}, {"closed_by_peer", s.ClosedByPeer}, {"peer_silent", s.PeerSilent}, {"restarts", s.Restarts},
-		{"loss_reports", s.LossReports}, {"path_reports", s.PathReports}, {"expected", s.Expected}, {"lost", s.Lost}, {"restored", s.Restored},
+		{"loss_reports", s.LossReports}, {"path_reports", s.PathReports}, {"path_outdated", s.PathOutdated}, {"expected", s.Expected}, {"lost", s.Lost}, {"restored", s.Restored},
 		{"incomplete", s.Incomplete}, {"congested_intervals", s.Congested}, {"rtt_samples", s.RTTSamples}, {"breaker_opened", s.BreakerOpened},
 	} {
 		yield(c.name, c.value)

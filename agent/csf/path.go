@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csf
+
+import (
+	"net/netip"
+	"time"
+
+	"crem.dev/crem/agent/wire"
+)
+
+const (
+	// reporters is how many measurement points of a flow's path are told apart.
+	reporters = wire.MaxHops
+	// periodLives is how long a marking period of a measurement point is remembered: one that counts anew after a restart is
+	// believed again then.
+	periodLives = 10 * time.Second
+	// risePart of SRTT, and at least leastRise, is a rise of queueing delay that means congestion (Section 5.3, rule 2).
+	risePart  = 10
+	leastRise = 100 * time.Microsecond
+)
+
+// path is what PATH_REPORTs said of the flow's path lately (Section 8.2). It only ever makes loss count as congestion: it influences
+// redundancy, and never what the CSF deems delivered.
+type path struct {
+	periods [reporters]period
+	until   time.Duration // a report is in force until then: one SRTT
+	rise    bool          // one of those in force told of a rise of queueing delay
+	counted float64       // packets lost by congestion, as counted by those in force, that no LOSS_REPORT has accounted for
+}
+
+// period is the newest marking period that a measurement point reported.
+type period struct {
+	node, number uint32
+	at           time.Duration
+	known        bool
+}
+
+// HandlePathReport takes a PATH_REPORT about the flow from one of the domain's reporters, which the engine has checked. What is late or
+// repeated changes nothing but counters.
+func (f *Flow) HandlePathReport(now time.Duration, _ netip.AddrPort, m *wire.PathReport, _ *[]Action) {
+	f.stats.PathReports++
+	srtt := f.rtt.smoothed()
+	for i := range m.Hops[:m.HopCount] {
+		h := &m.Hops[i]
+		if !f.path.fresh(now, h) {
+			f.stats.PathOutdated++
+			continue
+		}
+		f.path.take(now, srtt, h)
+	}
+}
+
+// fresh reports whether a Hop Entry is about a later marking period than what its node said before, and remembers it. With no place left the
+// node that was silent for longest is forgotten.
+func (p *path) fresh(now time.Duration, h *wire.Hop) bool {
+	place := &p.periods[0]
+	for i := range p.periods {
+		q := &p.periods[i]
+		if q.known && q.node == h.NodeID {
+			if now-q.at < periodLives && int32(h.Period-q.number) <= 0 {
+				return false
+			}
+			place = q
+			break
+		}
+		if place.known && (!q.known || q.at < place.at) {
+			place = q
+		}
+	}
+	*place = period{node: h.NodeID, number: h.Period, at: now, known: true}
+	return true
+}
+
+// take notes what a Hop Entry says of congestion.
+func (p *path) take(now, srtt time.Duration, h *wire.Hop) {
+	lost := float64(max(h.Lost, uint32(h.PSNs.Len())))
+	rise := time.Duration(h.DelayChange)*time.Microsecond > max(srtt/risePart, leastRise)
+	if !rise && (h.Cause != wire.CauseCongestion || lost == 0) {
+		return
+	}
+	p.expire(now)
+	p.until = now + srtt
+	p.rise = p.rise || rise
+	if h.Cause == wire.CauseCongestion {
+		p.counted += lost
+	}
+}
+
+// expire forgets what was said more than an SRTT ago.
+func (p *path) expire(now time.Duration) {
+	if now >= p.until {
+		p.rise, p.counted = false, 0
+	}
+}
+
+// transmission is how many of the packets that a LOSS_REPORT misses were lost by transmission. congested is true if all of them count as
+// lost by congestion; where reports gave counts only the remainder is left (Section 5.3, rule 2).
+func (p *path) transmission(now time.Duration, lost uint32) (remainder uint32, congested bool) {
+	p.expire(now)
+	if p.counted == 0 {
+		return lost, p.rise
+	}
+	byCongestion := min(p.counted, float64(lost))
+	p.counted -= byCongestion
+	return lost - uint32(byCongestion), false
+}
