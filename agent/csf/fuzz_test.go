@@ -477,7 +477,24 @@ func (o *oracle) disturb(in *tape) {
 		w.wait(time.Duration(in.next()) * 200 * time.Millisecond)
 	case 5:
 		f.rtt.add(w.now, time.Duration(1+in.next())*200*time.Microsecond, true)
+	case 6:
+		o.pathReport(in)
 	}
+}
+
+func (o *oracle) pathReport(in *tape) {
+	w := o.w
+	m := wire.PathReport{Src: srcAddr, Dst: dstAddr, Label: testQPN, HopCount: in.next() % (wire.MaxHops + 1)}
+	for i := range m.Hops[:m.HopCount] {
+		h := wire.Hop{
+			NodeID: uint32(in.next() % 32), Period: uint32(in.next()), Lost: uint32(in.next()), DelayChange: int32(in.next()-128) * 100, Cause: wire.Cause(in.next() % 5),
+		}
+		for range in.next() % 8 {
+			h.PSNs = h.PSNs.Append(w.f.newest.Add(-in.next()))
+		}
+		m.Hops[i] = h
+	}
+	w.f.HandlePathReport(w.now, gateway2, &m, &w.acts)
 }
 
 // run plays a whole input, then lets the flow end.
