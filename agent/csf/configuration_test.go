@@ -264,11 +264,14 @@ func TestSection4_1_SymbolLength(t *testing.T) {
 		{"SEND ONLY of 100 octets: the least guess", packet(t, roce.SendOnly, 1, 100, 0), 512, 552},
 		{"SEND ONLY of 600 octets", packet(t, roce.SendOnly, 1, 600, 0), 1024, 1064},
 		{"SEND FIRST 256: known", packet(t, roce.SendFirst, 1, 256, 0), 256, 296},
-		{"READ request only", readRequest(t, 1, 1<<20), 512, 36},
+		{"READ requests only", readRequest(t, 1, 1<<20), 2048, 36},
 	} {
 		p := defaults()
 		w := newWorld(t, p)
 		w.give(c.first)
+		if c.first.Opcode() == roce.ReadRequest { // it is the next one that tells how far it reached
+			w.give(readRequest(t, 1+1<<20/2048, 1<<20))
+		}
 		if got := int(w.lastOf(wire.TypeHello).hello.MTU); got != max(c.mtu, 512) {
 			t.Errorf("%s: RDMA MTU %d in HELLO", c.name, got)
 		}

@@ -77,6 +77,8 @@ type Flow struct {
 	restartedAt time.Duration
 	mtu         int // RDMA MTU, 0: nothing with data was seen
 	mtuExact    bool
+	reading     reading
+	announced   int // RDMA MTU of the latest HELLO
 	maxSeen     int // longest P
 	lastSource  time.Duration
 	lastNew     time.Duration
@@ -155,6 +157,10 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, acts *[]Action)
 		f.handleOld(now, pkt, acts)
 	}
 	f.watchPeer(now, acts)
+	if f.id != 0 && f.misread() {
+		f.sendClose(f.peer, f.id, wire.CloseRestarted, acts) // only HELLO can tell it
+		f.unbind(WhyRestarted)
+	}
 	switch {
 	case f.id == 0:
 		f.tryHello(now, acts)
@@ -168,13 +174,14 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, acts *[]Action)
 func (f *Flow) advance(now time.Duration, pkt *roce.Packet) {
 	f.newest, f.reach = pkt.PSN(), roce.Advance(pkt, smallestMTU)
 	f.run = 0
+	f.reading.next(pkt)
 	f.countSource(now, pkt)
 	// The answer to a READ waits for all READs before it: it says nothing of the path.
 	if pkt.AckReq() && !pkt.Opcode().Answered() && !f.sample.timing {
 		f.sample = ackSample{psn: pkt.PSN(), sentAt: now, timing: true}
 	}
 	if f.current != nil {
-		f.handleNew(now, pkt, roce.Advance(pkt, f.mtu))
+		f.handleNew(now, pkt, roce.Advance(pkt, f.announcedMTU()))
 	}
 }
 

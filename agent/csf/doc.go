@@ -13,6 +13,7 @@
 //	env.go             what the flows of a worker share
 //	handshake.go       HELLO, several peers, back-off, CLOSE (Section 5.1)
 //	configuration.go   PARAM_UPDATE, Config IDs, Effective PSN (Section 5.2)
+//	reading.go         RDMA MTU from READ requests (Section 5.1)
 //	symbol.go          RDMA MTU guess, T, what must fit the path MTU (Section 4)
 //	block.go           positions, when a block closes, consistency CSF 1 to CSF 4 (Sections 4.2 and 6)
 //	restart.go         a queue pair number that is used again (Section 4)

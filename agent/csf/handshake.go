@@ -59,6 +59,9 @@ func (f *Flow) tryHello(now time.Duration, acts *[]Action) {
 		f.why = WhyNoPeer
 		return
 	}
+	if f.stats.SourcePackets == 1 && f.reading.is {
+		return // the packet that follows a first READ request tells the RDMA MTU
+	}
 	if _, ok := f.want(); !ok {
 		f.why = WhyMTUTooSmall
 		f.settle()
@@ -84,6 +87,7 @@ func (f *Flow) sendHello(now time.Duration, acts *[]Action) {
 		Flow: f.descriptor, Schemes: offeredSchemes, MaxK: offeredK, MaxM: offeredM, MaxT: maxT,
 		MTU: uint16(f.announcedMTU()), Nonce: f.hello.nonce,
 	}
+	f.announced = int(m.MTU)
 	if f.params.Digest {
 		m.Extensions = wire.ExtDigest
 	}

@@ -124,12 +124,13 @@ func TestSection10_READRequestsAreRepaired(t *testing.T) {
 	p.MaxRepairRatio = 0.25
 	w := newWorld(t, p)
 	w.give(readRequest(t, 1, 1<<16))
+	w.give(readRequest(t, 65, 1<<16))
 	w.answerHello(gateway, nil)
 	w.wait(testRTT)
 	w.acceptNow(w.lastOf(wire.TypeParamUpdate).param.ConfigID)
 	w.log = nil
 	for i := range 20 {
-		w.give(readRequest(t, roce.PSN(65+64*i), 1<<16))
+		w.give(readRequest(t, roce.PSN(129+64*i), 1<<16))
 		w.wait(2 * time.Millisecond)
 	}
 	w.wait(testRTT)

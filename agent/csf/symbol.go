@@ -47,7 +47,17 @@ func (f *Flow) learnSizes(pkt *roce.Packet) bool {
 }
 
 // announcedMTU is the RDMA MTU in HELLO: known, or the best guess.
-func (f *Flow) announcedMTU() int { return max(f.mtu, leastGuess) }
+func (f *Flow) announcedMTU() int {
+	if f.reading.mtu != 0 && !f.mtuExact {
+		return f.reading.mtu
+	}
+	return max(f.mtu, leastGuess)
+}
+
+// misread reports whether the peer was told another RDMA MTU than READ requests show.
+func (f *Flow) misread() bool {
+	return f.reading.known() && f.announced != f.announcedMTU()
+}
 
 // expectedT is the symbol length for the largest packet that the flow's RDMA MTU allows, and seenT that for the largest packet
 // seen, both multiples of 4. A flow that has only sent packets without data (READ requests, ATOMICs) expects none.
