@@ -103,7 +103,7 @@ COMMON="-if eth0 -mtu 1024 -size 262144 -window 1024"
 
 # ---- traffic, and the policy under it. The endpoints run in the pods' networks but are not started by the API server, which goes away later on.
 network() { # SITE ADDRESS: the network namespace of a pod
-	"$K" node "$1" n1 bash -c 'for n in $(ls /run/netns); do ip -n "$n" -o addr show dev eth0 2>/dev/null | grep -q " $1/" && echo "$n"; done' - "$2"
+	"$K" node "$1" n1 bash -c 'for n in $(ls /run/netns); do ip -n "$n" -o addr show dev eth0 2>/dev/null | grep -q " $1/" && echo "$n"; done; true' - "$2"
 }
 NE=$(network east "$E") NW=$(network west "$W")
 [ -n "$NE" ] && [ -n "$NW" ] || fail "the networks of the endpoints"
