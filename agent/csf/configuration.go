@@ -114,7 +114,7 @@ func (f *Flow) oneIsEnough(k int) bool {
 	if f.current == nil || f.current.scheme != fec.XOR {
 		known.lost = min(2*known.lost, known.sent)
 	}
-	return f.needed(k, maxOrdinary, known) <= 1
+	return f.needed(k, 2, known) <= 1
 }
 
 // bound is the m of a configuration: never more than both ends allow and the Repair Indices give, with some left for two coded

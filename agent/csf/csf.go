@@ -158,8 +158,7 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, acts *[]Action)
 	}
 	f.watchPeer(now, acts)
 	if f.id != 0 && f.misread() {
-		f.sendClose(f.peer, f.id, wire.CloseRestarted, acts) // only HELLO can tell it
-		f.unbind(WhyRestarted)
+		f.restart(now, acts) // only HELLO can tell it
 	}
 	switch {
 	case f.id == 0:

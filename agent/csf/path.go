@@ -29,9 +29,10 @@ type path struct {
 	counted float64       // packets lost by congestion, as counted by those in force, that no LOSS_REPORT has accounted for
 }
 
-// period is the newest marking period that a measurement point reported.
+// period is the newest marking period that a measurement point reported, and how many lost packets of it were counted so far.
 type period struct {
 	node, number uint32
+	lost         uint32
 	at           time.Duration
 	known        bool
 }
@@ -43,47 +44,61 @@ func (f *Flow) HandlePathReport(now time.Duration, _ netip.AddrPort, m *wire.Pat
 	srtt := f.rtt.smoothed()
 	for i := range m.Hops[:m.HopCount] {
 		h := &m.Hops[i]
-		if !f.path.fresh(now, h) {
+		lost, fresh := f.path.news(now, h)
+		if !fresh {
 			f.stats.PathOutdated++
 			continue
 		}
-		f.path.take(now, srtt, h)
+		f.path.take(now, srtt, h, lost)
 	}
 }
 
-// fresh reports whether a Hop Entry is about a later marking period than what its node said before, and remembers it. With no place left the
-// node that was silent for longest is forgotten.
-func (p *path) fresh(now time.Duration, h *wire.Hop) bool {
+// news is how many lost packets a Hop Entry adds to what its node said before. A Lost Count is that of a whole marking period, so another
+// report about the same period adds the difference. Fresh is false for an entry that adds nothing to the same period, or is about an earlier
+// one. With no place left the node that was silent for longest is forgotten.
+func (p *path) news(now time.Duration, h *wire.Hop) (lost uint32, fresh bool) {
+	lost = max(h.Lost, uint32(h.PSNs.Len()))
+	q := p.place(h.NodeID)
+	before := uint32(0)
+	if q.known && q.node == h.NodeID && now-q.at < periodLives {
+		switch later := int32(h.Period - q.number); {
+		case later < 0 || later == 0 && lost <= q.lost:
+			return 0, false
+		case later == 0:
+			before = q.lost
+		}
+	}
+	*q = period{node: h.NodeID, number: h.Period, lost: lost, at: now, known: true}
+	return lost - before, true
+}
+
+// place is where the period of a node is, or may be put.
+func (p *path) place(node uint32) *period {
 	place := &p.periods[0]
 	for i := range p.periods {
 		q := &p.periods[i]
-		if q.known && q.node == h.NodeID {
-			if now-q.at < periodLives && int32(h.Period-q.number) <= 0 {
-				return false
-			}
-			place = q
-			break
-		}
-		if place.known && (!q.known || q.at < place.at) {
+		switch {
+		case q.known && q.node == node:
+			return q
+		case place.known && (!q.known || q.at < place.at):
 			place = q
 		}
 	}
-	*place = period{node: h.NodeID, number: h.Period, at: now, known: true}
-	return true
+	return place
 }
 
-// take notes what a Hop Entry says of congestion.
-func (p *path) take(now, srtt time.Duration, h *wire.Hop) {
-	lost := float64(max(h.Lost, uint32(h.PSNs.Len())))
+// take notes what a Hop Entry says of congestion. lost is what it adds.
+func (p *path) take(now, srtt time.Duration, h *wire.Hop, lost uint32) {
 	rise := time.Duration(h.DelayChange)*time.Microsecond > max(srtt/risePart, leastRise)
-	if !rise && (h.Cause != wire.CauseCongestion || lost == 0) {
+	congestion := h.Cause == wire.CauseCongestion && lost > 0
+	if !rise && !congestion {
 		return
 	}
 	p.expire(now)
 	p.until = now + srtt
 	p.rise = p.rise || rise
-	if h.Cause == wire.CauseCongestion {
-		p.counted += lost
+	if congestion {
+		p.counted += float64(lost)
 	}
 }
 

@@ -66,14 +66,19 @@ func TestSection5_3_PathReportsTellCongestion(t *testing.T) {
 func TestSection8_2_OutdatedReportsChangeNothing(t *testing.T) {
 	w := protected(t, defaults(), 1)
 	w.setLoss(1e-3)
-	h := wire.Hop{NodeID: 7, Period: 100, Cause: wire.CauseCongestion, Lost: 50}
+	h := wire.Hop{NodeID: 7, Period: 100, Cause: wire.CauseCongestion, Lost: 20}
 	w.pathReport(h)
+	h.Lost = 50 // of the same period: 30 more
+	w.pathReport(h)
+	if n := w.f.path.counted; n != 50 {
+		t.Errorf("%g packets counted as lost by congestion", n)
+	}
 	w.report(1000, 950, nil) // accounts for all of them
 	for _, number := range []uint32{100, 99, (100 + 1<<31 + 1) & (1<<32 - 1)} {
 		h.Period = number
 		w.pathReport(h)
 	}
-	if s := w.f.Stats(); s.PathReports != 4 || s.PathOutdated != 3 || s.Loss > 1.01e-3 {
+	if s := w.f.Stats(); s.PathReports != 5 || s.PathOutdated != 3 || s.Loss > 1.01e-3 {
 		t.Errorf("%d reports, %d outdated, p = %g", s.PathReports, s.PathOutdated, s.Loss)
 	}
 	w.report(1000, 950, nil)

@@ -4,6 +4,7 @@ package csf
 
 import (
 	"testing"
+	"time"
 
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
@@ -69,5 +70,39 @@ func TestSection5_1_ShortReadsTellNothing(t *testing.T) {
 		if r.mtu != c.want || r.known() {
 			t.Errorf("%d octets, %d PSNs: %d, want %d", c.length, c.next, r.mtu, c.want)
 		}
+	}
+}
+
+// The queue pair number is used again with another RDMA MTU: what the life before showed is forgotten.
+func TestSection5_1_NewLifeHasItsOwnMTU(t *testing.T) {
+	w := protected(t, defaults(), 1)
+	w.reads(2, 4, 1<<16, 4096)
+	w.wait(2 * restartPause)
+	w.log = nil
+	psn := w.reads(1<<22, 2, 1<<16, 1024)
+	if got := w.lastOf(wire.TypeHello).hello.MTU; got != 1024 && got != leastGuess {
+		t.Errorf("HELLO of the new life says %d", got)
+	}
+	w.reads(psn, 2, 1<<16, 1024)
+	if got := w.f.announcedMTU(); got != 1024 {
+		t.Errorf("RDMA MTU %d", got)
+	}
+}
+
+// Endpoints that show another RDMA MTU all the time make the flow shake hands once a second and no more.
+func TestSection5_1_CorrectionsAreRare(t *testing.T) {
+	w := protected(t, defaults(), 1)
+	w.f.mtu, w.f.mtuExact, w.f.announced = 512, false, 512
+	psn := roce.PSN(2)
+	w.log = nil
+	for i := range 500 {
+		psn = w.reads(psn, 3, 1<<16, rdmaMTUs[2+i%3])
+		if w.f.ID() == 0 && w.f.Nonce() != 0 {
+			w.answerHello(gateway, nil)
+		}
+		w.wait(2 * time.Millisecond)
+	}
+	if n := len(w.all(wire.TypeClose)); n < 1 || n > 3 {
+		t.Errorf("%d CLOSEs in a second", n)
 	}
 }

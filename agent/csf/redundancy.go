@@ -71,7 +71,8 @@ func (f *Flow) targetM(b *block, n int) int {
 		return 0
 	}
 	if r.byCount[n] == 0 {
-		r.byCount[n] = uint8(f.needed(n, maxOrdinary, f.evidence()) + 1)
+		enough := min(f.params.MaxM+1, maxOrdinary) // one more than allowed tells that more is needed
+		r.byCount[n] = uint8(f.needed(n, enough, f.evidence()) + 1)
 	}
 	m := int(r.byCount[n]) - 1
 	r.limit = WhyTarget

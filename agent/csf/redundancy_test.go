@@ -384,6 +384,28 @@ func TestSection5_3_NewFlowStartsFromThePath(t *testing.T) {
 	}
 }
 
+// What others of the pair of sites see is no evidence against a flow's own losses: paths may differ.
+func TestSection5_3_OwnLossesOverrule(t *testing.T) {
+	p := defaults()
+	p.PeerSite = "west"
+	w := protected(t, p, 1)
+	for range 5 {
+		w.report(1000, 990, nil)
+	}
+	for range 200 {
+		w.env.learn("west", 1000, 0, true) // of other flows
+	}
+	if site := w.env.path("west").known(); site.sent < 50_000 || site.rate() > 5e-4 {
+		t.Fatalf("the others saw %+v", site)
+	}
+	if got := w.f.Stats().Loss; got < 5e-3 {
+		t.Errorf("p = %g", got)
+	}
+	if got := w.newFlow(wire.KindRoCEv2, gateway).Stats().Loss; got > 5e-4 {
+		t.Errorf("a new flow starts at p = %g", got)
+	}
+}
+
 func TestSection5_3_CleanPathNeedsNothing(t *testing.T) {
 	p := defaults()
 	w := protected(t, p, 1)

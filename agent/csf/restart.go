@@ -30,7 +30,7 @@ func (f *Flow) beginSequence(pkt *roce.Packet) {
 	f.sample.timing, f.acked = false, false
 	f.mark, f.markAt = psn, f.lastSource
 	f.pkey = pkt.PKey()
-	f.maxSeen, f.mtu, f.mtuExact = 0, 0, false
+	f.maxSeen, f.mtu, f.mtuExact, f.reading = 0, 0, false, reading{}
 }
 
 // jumped reports whether a packet's PSN is so far ahead that the queue pair number must have been used again. The PSNs that
