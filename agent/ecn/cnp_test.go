@@ -142,6 +142,10 @@ func TestReceiverIsBounded(t *testing.T) {
 	if _, why := r.Handle(0, wall, node, cnp(50, 1, wall, LevelEarly), nil); why != DropTable {
 		t.Errorf("%v", why)
 	}
+	soon := wall + 2*uint64(maxAge.Microseconds()) // a CNP that was ahead by MaxAge could still be replayed
+	if _, why := r.Handle(time.Second, soon, node, cnp(50, 1, soon, LevelEarly), nil); why != DropTable {
+		t.Errorf("%v", why)
+	}
 	later := wall + 3*uint64(maxAge.Microseconds())
 	if _, why := r.Handle(time.Second, later, node, cnp(50, 1, later, LevelEarly), nil); why != DropNone {
 		t.Errorf("%v", why)

@@ -154,9 +154,7 @@ func (r *Receiver) paced(flow Flow) *paced {
 	if p := r.flows.Get(flow); p != nil {
 		return p
 	}
-	if r.flows.Full() {
-		oldest, _ := r.flows.Oldest()
-		r.flows.Delete(oldest)
+	if r.flows.MakeRoom() {
 		r.stats.FlowsEvicted++
 	}
 	return r.flows.Add(flow)

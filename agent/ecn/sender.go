@@ -57,22 +57,16 @@ func (s *Sender) Notify(now time.Duration, wall uint64, flow Flow, level Level) 
 		return CNP{}, s.drop(DropTotal)
 	}
 	if f == nil {
-		f = s.add(flow)
+		if s.flows.MakeRoom() {
+			s.stats.Evicted++
+		}
+		f = s.flows.Add(flow)
 	}
 	f.allows(now, level, s.config.Every)
 	x := CNP{Level: level, Flow: flow, Node: s.config.Node, Sequence: s.next, Time: wall}
 	s.next++
 	s.stats.Sent[level]++
 	return x, DropNone
-}
-
-func (s *Sender) add(flow Flow) *paced {
-	if s.flows.Full() {
-		oldest, _ := s.flows.Oldest()
-		s.flows.Delete(oldest)
-		s.stats.Evicted++
-	}
-	return s.flows.Add(flow)
 }
 
 func (s *Sender) drop(why DropReason) DropReason {

@@ -90,6 +90,14 @@ func (t *Table[V]) Add(k Key) *V {
 	return &e.value
 }
 
+// MakeRoom removes the least recently used entry if the table is full, and reports whether it did.
+func (t *Table[V]) MakeRoom() (evicted bool) {
+	if !t.Full() {
+		return false
+	}
+	return t.Delete(t.entries[t.oldest].key)
+}
+
 // Oldest returns the least recently used entry, nil if the table is empty.
 func (t *Table[V]) Oldest() (Key, *V) {
 	if t.oldest == none {

@@ -41,8 +41,13 @@ func TestTableAgainstAList(t *testing.T) {
 					if *value != want[0] || oldest != key(want[0]) {
 						t.Fatalf("oldest is %d, not %d", *value, want[0])
 					}
-					table.Delete(oldest)
 					want = want[1:]
+					if !table.MakeRoom() {
+						t.Fatal("no room was made")
+					}
+				}
+				if table.MakeRoom() {
+					t.Fatal("room was made where there is some")
 				}
 				*table.Add(key(n)) = n
 				want = append(want, n)
@@ -70,10 +75,7 @@ func TestTableDoesNotAllocate(t *testing.T) {
 	if got := testing.AllocsPerRun(1000, func() {
 		n++
 		if table.Get(key(n%64)) == nil {
-			if table.Full() {
-				k, _ := table.Oldest()
-				table.Delete(k)
-			}
+			table.MakeRoom()
 			table.Add(key(n % 64))
 		}
 	}); got != 0 {
