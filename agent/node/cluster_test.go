@@ -404,7 +404,7 @@ func TestClusterReportsSites(t *testing.T) {
 
 	idle := startCluster(t, cfg, "gw-sites", dir, &dataPath{}) // flows are not protected yet
 	soon(t, "the API server is read", func() bool { s, _ := idle.agent.Status(false); return *s.APIConnected && s.Generation == 1 })
-	time.Sleep(countPeriod + 2*time.Second)
+	time.Sleep(countPeriod + 2*time.Second) // in which a status without sites could be written
 	if n := idle.requests.writes(); n > 0 || !shown() {
 		t.Errorf("%d writes by an agent that started, status %+v", n, k.node("gw-sites").Status.Domains)
 	}

@@ -34,16 +34,16 @@ var pure = map[string][]string{
 		"github.com/klauspost/reedsolomon", // portable field kernels: pure computation
 		"github.com/klauspost/cpuid/v2",    // which kernel this processor can run
 	},
-	"agent/wire":     {module + "agent/fec", module + "agent/roce"},
-	"agent/csf":      {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
-	"agent/crf":      {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
+	"agent/wire": {module + "agent/fec", module + "agent/roce"},
+	"agent/csf":  {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
+	"agent/crf":  {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
 	"agent/ecn": {
 		module + "agent/roce",               // roce.Never
 		module + "agent/internal/flowtable", // bounded state of flows
 	},
 	"agent/internal/flowtable": {},
-	"agent/reporter": {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
-	"sim/rc":         {module + "agent/roce"},
+	"agent/reporter":           {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
+	"sim/rc":                   {module + "agent/roce"},
 }
 
 // impure are standard packages by which a clock, a lock, I/O or a log would come into a pure package. `time` is not among them: its Duration is a

@@ -80,7 +80,7 @@ func atRest(t *testing.T, p *program) {
 	before := p.writes(t, "")
 	for end, i := time.Now().Add(time.Minute), 0; time.Now().Before(end); i++ {
 		heartbeatFor(t, fmt.Sprintf("n%d", i%nodesAtScale), time.Now(), time.Hour)
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // fifty Leases a second
 	}
 	n := p.writes(t, "") - before
 	t.Logf("%d writes in a minute at rest", n)

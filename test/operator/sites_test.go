@@ -80,7 +80,7 @@ func TestSitesOfADomain(t *testing.T) {
 
 	before := len(r.written())
 	ready("n1", west(58, v1alpha1.LossHigh, 21)) // as much as makes no difference
-	time.Sleep(o.SitePeriod + 3*time.Second)
+	time.Sleep(o.SitePeriod + 3*time.Second)     // in which a write could come that must not
 	if after := r.written(); len(after) > before {
 		t.Errorf("written for nothing: %v", after[before:])
 	}
@@ -135,7 +135,7 @@ func TestSilentAgent(t *testing.T) {
 	// An agent that can write everything but its Lease: nobody writes in turns.
 	before = len(r.written())
 	state(t, "n1", metav1.ConditionTrue, v1alpha1.ReasonReady, west(7, v1alpha1.LossNone, 20))
-	time.Sleep(4 * time.Second)
+	time.Sleep(4 * time.Second) // in which the operator could write against the agent
 	within(t, patience, ready("True/Ready"))
 	if cost := r.written()[before:]; len(cost) > 0 {
 		t.Errorf("written against an agent: %v", cost)
