@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X crem.dev/crem/internal/version.Version=$(VERSION)
 PROGRAMS := crem-agent crem-operator kubectl-crem
 LAB_PROGRAMS := crem-wan crem-rc crem-demo
-FUZZTIME ?= 20s
+FUZZINPUTS ?= 100000x
 # Packages whose tests run programs against the clock: one after the other.
 TIMED := /test/(system|lab/(bridge|topology|trial))$$
 PURE := ./agent/roce/... ./agent/wire/... ./agent/fec/... ./agent/csf/... ./agent/crf/... ./sim/...
@@ -55,8 +55,8 @@ test-long: envtest ## The 40,000-block mixed-copies simulation, the operator wit
 	CREM_LONG=1 CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 20m -run 'TestG05NoWritesAtRest|TestG15' -v ./test/operator
 
 .PHONY: fuzz
-fuzz: ## Every fuzz target for FUZZTIME each (default 20s)
-	hack/fuzz.sh $(FUZZTIME)
+fuzz: ## Every fuzz target with FUZZINPUTS inputs each (default 100000x)
+	hack/fuzz.sh $(FUZZINPUTS)
 
 .PHONY: bench
 bench: build-lab ## Coding, machines and one gateway core against the kernel: build/bench.json and text
