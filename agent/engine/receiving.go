@@ -127,8 +127,12 @@ func (w *worker) carryOut(r *recvFlow) {
 	w.crfActs = w.crfActs[:0]
 }
 
-// finishRecv carries out actions, moves the deadline and notes that the flow may be handed back.
+// finishRecv carries out actions, moves the deadline and notes that the flow may be handed back. A flow that a HELLO of the same batch replaced is
+// out of every table: there is nothing left to finish.
 func (w *worker) finishRecv(r *recvFlow) {
+	if r.index < 0 {
+		return
+	}
 	w.carryOut(r)
 	w.timers.set(&r.timed, r.nextDeadline())
 	if psn, ok := r.machine.Rewound(); ok && r.mode == packet.InOrder {
