@@ -20,10 +20,11 @@ const (
 	ByAge                       // SRTTmin/2 after its first packet (Section 6, rule CSF 4)
 	ByJump                      // the next packet's PSN lies past k positions
 	ByRequest                   // a PSN-range request names one of its positions
+	ByReport                    // a PATH_REPORT says that one of its packets was dropped
 	closeCauses
 )
 
-var closeCauseNames = [closeCauses]string{"count", "gap", "age", "jump", "request"}
+var closeCauseNames = [closeCauses]string{"count", "gap", "age", "jump", "request", "report"}
 
 // String returns the cause in a word.
 func (c CloseCause) String() string { return closeCauseNames[c] }
@@ -49,7 +50,11 @@ type block struct {
 
 	symbols               []*fec.Cell // ordinary symbols by Repair Index, once coded
 	total, released, sent int         // ordinary symbols to be sent, allowed to leave, and sent
-	nextIndex             int         // the next Repair Index for coded retransmission
+	nextIndex             int         // the next unused Repair Index from m upward, for coded retransmission and additional symbols
+
+	dropped          fec.Bitmap // positions that a PATH_REPORT names as dropped
+	early, earlyLeft int        // additional ordinary symbols: let through, and still to be sent
+	inconsistent     bool       // a later copy differed after the first REPAIR: no further ordinary symbol (Section 6, rule CSF 3)
 
 	answered   [4]uint16 // the last Request IDs that were answered
 	answers    int       // how many there were
@@ -211,7 +216,7 @@ func (f *Flow) handleOld(now time.Duration, pkt *roce.Packet, acts *[]Action) {
 // block digest nothing more is needed: a decode that mixes copies fails it. Without it a copy with other octets withdraws the
 // position while no REPAIR of the block is out, and ends the block's ordinary symbols after that.
 func (f *Flow) compare(b *block, pos int, pkt *roce.Packet) {
-	if !b.present.Has(pos) || b.sealed && (f.digest || b.sent == b.total) {
+	if !b.present.Has(pos) || b.sealed && (f.digest || b.inconsistent) {
 		return
 	}
 	if bytes.Equal(b.cells[pos].Payload(), pkt.P()) {
@@ -221,6 +226,7 @@ func (f *Flow) compare(b *block, pos int, pkt *roce.Packet) {
 	switch {
 	case f.digest:
 	case b.sealed:
+		b.inconsistent = true
 		f.giveUp(b, DropInconsistent)
 	default:
 		b.withdraw(pos)

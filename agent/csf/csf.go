@@ -95,6 +95,7 @@ type Flow struct {
 
 	// Repair traffic.
 	queue      []*block // with ordinary symbols to send
+	early      []*block // with additional ones to send, for packets reported dropped
 	sinceClose int      // packets since the last block was closed
 	flushAt    time.Duration
 	answers    []answer

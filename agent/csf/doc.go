@@ -24,6 +24,7 @@
 //	retention.go       which blocks are kept, and how long (Section 7)
 //	report.go          LOSS_REPORT (Section 8.1)
 //	path.go            PATH_REPORT: what is congestion (Section 8.2)
+//	early.go           PATH_REPORT: repairs for packets that a node dropped (Section 8.2)
 //	window.go          what was sent in the last SRTT (Section 10)
 //	budget.go          limits on repair traffic per flow and per node (Section 10)
 //	congestion.go      the reaction to congestion on the repair path (Section 10)

@@ -28,6 +28,7 @@ type oracle struct {
 	config map[uint8]wire.ParamUpdate       // the last PARAM_UPDATE of each acknowledged ID
 	lost   map[roce.PSN]map[fec.Bitmap]bool // L that were asked for, by start
 	ranges []wire.Range                     // ranges that were asked for
+	drops  map[roce.PSN]bool                // PSNs that were reported dropped
 	other  bool                             // a second peer may be told CLOSE now
 
 	events []event
@@ -40,6 +41,7 @@ type sentBlock struct {
 	message
 	ordinary, coded map[uint8]bool
 	ended           bool // CSF 3
+	early           int  // ordinary symbols from m upward
 }
 
 func newOracle(w *world) *oracle {
@@ -57,6 +59,7 @@ func (o *oracle) newLife() {
 func (o *oracle) newBinding() {
 	o.blocks, o.owner = map[roce.PSN]*sentBlock{}, map[roce.PSN]roce.PSN{}
 	o.config, o.lost, o.ranges = map[uint8]wire.ParamUpdate{}, map[roce.PSN]map[fec.Bitmap]bool{}, nil
+	o.drops = map[roce.PSN]bool{}
 }
 
 // packet notes a packet before the flow is shown it.
@@ -140,10 +143,16 @@ func (o *oracle) repair(m message) {
 		}
 		b.coded[m.Index] = true
 	default:
-		if m.Session != 0 || b.ordinary[m.Index] || b.coded[m.Index] || m.Index >= c.M || !f.digest && b.ended {
+		if m.Session != 0 || b.ordinary[m.Index] || b.coded[m.Index] || !f.digest && b.ended {
 			t.Fatalf("%v (ended %v)", m, b.ended)
 		}
 		b.ordinary[m.Index] = true
+		if m.Index < c.M {
+			break
+		}
+		if b.early++; m.Scheme != fec.Cauchy || b.early > o.dropped(b) {
+			t.Fatalf("%v: %d additional symbols for %d packets reported dropped", m, b.early, o.dropped(b))
+		}
 	}
 	if m.Scheme == fec.Cauchy && int(m.Index)+int(m.K) > 255 {
 		t.Fatalf("index %d with k = %d", m.Index, m.K)
@@ -188,6 +197,16 @@ func (o *oracle) block(m message, c wire.ParamUpdate) *sentBlock {
 		t.Fatalf("%v: present past k", m)
 	}
 	return b
+}
+
+// dropped is how many packets of a block were reported dropped.
+func (o *oracle) dropped(b *sentBlock) (n int) {
+	for j := b.Present.First(); j >= 0; j = b.Present.Next(j + 1) {
+		if o.drops[b.Start.Add(j)] {
+			n++
+		}
+	}
+	return n
 }
 
 // requested reports whether a coded symbol's L is what a request named, less what was withdrawn or absent.
@@ -247,7 +266,7 @@ func (t *tape) next() int {
 func (o *oracle) step(in *tape) {
 	w, f := o.w, o.w.f
 	op := in.next()
-	switch op % 20 {
+	switch op % 21 {
 	case 0, 1, 2, 3, 4, 5:
 		for range 1 + in.next()%48 {
 			o.give(packet(w.t, roce.WriteMiddle, f.newest.Add(1), w.mtu, 0))
@@ -281,6 +300,8 @@ func (o *oracle) step(in *tape) {
 		}
 	case 18:
 		o.disturb(in)
+	case 20:
+		o.pathReport(in)
 	case 19:
 		o.give(packet(w.t, roce.WriteOnly, f.newest.Add(1), in.next()*2, 0))
 	}
@@ -461,7 +482,7 @@ func (o *oracle) skip(in *tape) {
 // disturb does what is rare.
 func (o *oracle) disturb(in *tape) {
 	w, f := o.w, o.w.f
-	switch in.next() % 24 {
+	switch in.next() % 23 {
 	case 0:
 		o.give(packet(w.t, roce.WriteMiddle, f.newest.Add(1<<20+in.next()), w.mtu, 0))
 	case 1:
@@ -477,8 +498,6 @@ func (o *oracle) disturb(in *tape) {
 		w.wait(time.Duration(in.next()) * 200 * time.Millisecond)
 	case 5:
 		f.rtt.add(w.now, time.Duration(1+in.next())*200*time.Microsecond, true)
-	case 6:
-		o.pathReport(in)
 	}
 }
 
@@ -490,7 +509,9 @@ func (o *oracle) pathReport(in *tape) {
 			NodeID: uint32(in.next() % 32), Period: uint32(in.next()), Lost: uint32(in.next()), DelayChange: int32(in.next()-128) * 100, Cause: wire.Cause(in.next() % 5),
 		}
 		for range in.next() % 8 {
-			h.PSNs = h.PSNs.Append(w.f.newest.Add(-in.next()))
+			psn := w.f.newest.Add(2 - in.next()%80)
+			h.PSNs = h.PSNs.Append(psn)
+			o.drops[psn] = true
 		}
 		m.Hops[i] = h
 	}
@@ -566,6 +587,8 @@ func randomOperations(t *testing.T, rounds int, seed uint64) {
 		s := play(t, b).f.Stats()
 		sum.Ordinary += s.Ordinary
 		sum.Coded += s.Coded
+		sum.Early += s.Early
+		sum.DropsUnused += s.DropsUnused
 		sum.Copies += s.Copies
 		sum.Info += s.Info
 		sum.Withdrawn += s.Withdrawn
@@ -578,7 +601,7 @@ func randomOperations(t *testing.T, rounds int, seed uint64) {
 		sum.ParamUpdates += s.ParamUpdates
 	}
 	for name, n := range map[string]uint64{
-		"ordinary": sum.Ordinary, "coded": sum.Coded, "copies": sum.Copies, "info": sum.Info, "withdrawn": sum.Withdrawn, "withheld": sum.Withheld,
+		"ordinary": sum.Ordinary, "coded": sum.Coded, "early": sum.Early, "drops unused": sum.DropsUnused, "copies": sum.Copies, "info": sum.Info, "withdrawn": sum.Withdrawn, "withheld": sum.Withheld,
 		"restarts": sum.Restarts, "breaker": sum.BreakerOpened, "evicted": sum.BlocksEvicted, "acked": sum.BlocksAcked, "reordered": sum.Reordered,
 		"updates": sum.ParamUpdates,
 	} {

@@ -40,7 +40,7 @@ func (f *Flow) paced(now time.Duration) bool {
 	return false
 }
 
-// pump sends what waits, answers first, as far as pacing and budgets let it.
+// pump sends what waits, answers first, then what was reported dropped, as far as pacing and budgets let it.
 func (f *Flow) pump(now time.Duration, acts *[]Action) {
 	f.sendAt = roce.Never
 	for len(f.answers) > 0 {
@@ -48,6 +48,12 @@ func (f *Flow) pump(now time.Duration, acts *[]Action) {
 			return
 		}
 		f.sendAnswer(now, acts)
+	}
+	for len(f.early) > 0 {
+		if !f.paced(now) {
+			return
+		}
+		f.sendEarly(now, f.early[0], acts)
 	}
 	for len(f.queue) > 0 {
 		b := f.queue[0]

@@ -39,7 +39,7 @@ type period struct {
 
 // HandlePathReport takes a PATH_REPORT about the flow from one of the domain's reporters, which the engine has checked. What is late or
 // repeated changes nothing but counters.
-func (f *Flow) HandlePathReport(now time.Duration, _ netip.AddrPort, m *wire.PathReport, _ *[]Action) {
+func (f *Flow) HandlePathReport(now time.Duration, _ netip.AddrPort, m *wire.PathReport, acts *[]Action) {
 	f.stats.PathReports++
 	srtt := f.rtt.smoothed()
 	for i := range m.Hops[:m.HopCount] {
@@ -50,7 +50,9 @@ func (f *Flow) HandlePathReport(now time.Duration, _ netip.AddrPort, m *wire.Pat
 			continue
 		}
 		f.path.take(now, srtt, h, lost)
+		f.handleDrops(now, h)
 	}
+	f.pump(now, acts)
 }
 
 // news is how many lost packets a Hop Entry adds to what its node said before. A Lost Count is that of a whole marking period, so another

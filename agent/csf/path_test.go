@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
 
@@ -93,22 +94,39 @@ func TestSection8_2_OutdatedReportsChangeNothing(t *testing.T) {
 	}
 }
 
-// A reporter that lies can do no more than keep m from rising: whatever it says, nothing is sent for it, and nothing counts as delivered.
+// A reporter that lies can do no more than keep m from rising and let ordinary symbols out within the limits of Section 10: whatever it says, at
+// most one symbol leaves for each packet of a block, none twice, and nothing counts as delivered.
 func TestSection8_2_LiesAreBounded(t *testing.T) {
-	w := protected(t, fixed(0), 1)
-	w.burst(2, 32, 10*time.Microsecond)
-	w.wait(testRTT / 4)
-	retained := w.f.Stats().Retained
+	p := fixed(0)
+	p.MaxRepairRatio = 0.1
+	w := protected(t, p, 1)
+	var events []event
+	w.record(&events)
 	for i := range 1000 {
-		h := wire.Hop{NodeID: uint32(i), Period: uint32(i), Lost: 1 << 31, DelayChange: 1 << 30, Cause: wire.Cause(i % 5)}
+		events = append(events, event{w.now, 1024 + 16, true})
+		w.write(roce.PSN(2 + i))
+		h := wire.Hop{NodeID: uint32(i), Period: uint32(i), Lost: 1 << 31, DelayChange: 1 << 30, Cause: wire.Cause(i % 4)}
 		for psn := range wire.MaxPSNs {
 			h.PSNs = h.PSNs.Append(w.f.newest.Add(-psn))
 		}
-		if sent := w.pathReport(h); len(sent) != 0 {
-			t.Fatalf("%v", sent)
+		retained := w.f.Stats().Retained
+		w.pathReport(h)
+		if w.f.Stats().Retained < retained || w.f.State() != Protecting {
+			t.Fatalf("%d blocks retained of %d, %v", w.f.Stats().Retained, retained, w.f.State())
+		}
+		w.wait(20 * time.Microsecond)
+	}
+	checkBudget(t, events, testRTT, p.MaxRepairRatio, w.f.symbolSize())
+	used := map[roce.PSN]map[uint8]bool{}
+	for _, m := range w.all(wire.TypeRepair) {
+		if used[m.Start] == nil {
+			used[m.Start] = map[uint8]bool{}
+		}
+		if used[m.Start][m.Index] = true; len(used[m.Start]) > m.Present.Count() {
+			t.Fatalf("%d symbols for %d packets", len(used[m.Start]), m.Present.Count())
 		}
 	}
-	if s := w.f.Stats(); s.Retained != retained || w.f.State() != Protecting {
-		t.Errorf("%d blocks retained of %d, %v", s.Retained, retained, w.f.State())
+	if s := w.f.Stats(); s.Early < 10 || s.Drops[DropBudget] == 0 || s.Early != uint64(len(w.all(wire.TypeRepair))) {
+		t.Errorf("%d early symbols, %d withheld: the test shows nothing", s.Early, s.Withheld)
 	}
 }

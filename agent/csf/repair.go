@@ -30,7 +30,7 @@ func (f *Flow) schedule(now time.Duration, b *block, cause CloseCause) {
 		f.giveUp(f.queue[0], DropBudget)
 	}
 	b.total, b.released = n, n
-	if f.params.Spread && cause != ByGap && cause != ByRequest {
+	if f.params.Spread && cause != ByGap && cause != ByRequest && cause != ByReport {
 		b.released = 1
 		f.sinceClose = 0
 		// With CSF 4 this leaves a quarter of SRTTmin before a retransmission can pass.
@@ -48,6 +48,9 @@ func (f *Flow) affordable(now time.Duration, b *block, n int) int {
 	left := f.allowance(now).ordinary
 	for _, q := range f.queue {
 		left -= int64((q.total - q.sent) * f.repairSize(q.config, false))
+	}
+	for _, q := range f.early {
+		left -= int64(q.earlyLeft * f.repairSize(q.config, false))
 	}
 	m := int(max(left, 0)) / f.repairSize(b.config, false)
 	if m >= n {

@@ -149,6 +149,7 @@ func (f *Flow) freeOldest(counter *uint64) {
 // discard takes a block out of every queue and gives its memory back.
 func (f *Flow) discard(b *block) {
 	f.unqueue(b)
+	f.endEarly(b)
 	for i := range f.answers {
 		if f.answers[i].block == b {
 			f.cut(&f.answers[i])

@@ -55,10 +55,11 @@ type Stats struct {
 	SourcePackets, SourceOctets uint64 // packets that carried a new PSN
 	Retransmitted               uint64 // packets whose PSN was not new
 	Reordered                   uint64 // of these, packets that filled an empty position
-	Differing                   uint64 // of these, copies that differ from the first of an open or unsent block
+	Differing                   uint64 // of these, copies that differ from the first of an open or retained block
 	Withdrawn                   uint64 // positions withdrawn because of them
 
 	Ordinary, Coded, Copies, Info uint64 // REPAIRs by kind
+	Early                         uint64 // additional ordinary ones, for packets reported dropped
 	RepairOctets                  uint64 // of all REPAIRs with a symbol
 	Withheld                      uint64 // symbols that were wanted and not sent; Drops says why
 
@@ -74,6 +75,7 @@ type Stats struct {
 	Restarts                     uint64 // PSN restarts
 
 	LossReports, PathReports, PathOutdated          uint64
+	DropsReported, DropsUnused                      uint64 // PSNs that PATH_REPORTs name; of these, those that changed nothing
 	Expected, Lost, Restored, Incomplete, Congested uint64 // from LOSS_REPORTs; Congested: intervals
 	RTTSamples                                      uint64
 	BreakerOpened                                   uint64
@@ -102,11 +104,11 @@ func (s *Stats) Each(yield func(name string, value uint64)) {
 	}{
 		{"source_packets", s.SourcePackets}, {"source_octets", s.SourceOctets}, {"retransmitted", s.Retransmitted}, {"reordered", s.Reordered},
 		{"differing", s.Differing}, {"withdrawn", s.Withdrawn}, {"repairs_ordinary", s.Ordinary}, {"repairs_coded", s.Coded},
-		{"repairs_copies", s.Copies}, {"repairs_info", s.Info}, {"repair_octets", s.RepairOctets}, {"withheld", s.Withheld},
+		{"repairs_copies", s.Copies}, {"repairs_info", s.Info}, {"repairs_early", s.Early}, {"repair_octets", s.RepairOctets}, {"withheld", s.Withheld},
 		{"requests", s.Requests}, {"requests_answered", s.RequestsAnswered}, {"blocks_acked", s.BlocksAcked},
 		{"blocks_expired", s.BlocksExpired}, {"blocks_evicted", s.BlocksEvicted}, {"hellos", s.Hellos}, {"param_updates", s.ParamUpdates},
 		{"closes", s.Closes}, {"refused", s.Refused}, {"closed_by_peer", s.ClosedByPeer}, {"peer_silent", s.PeerSilent}, {"restarts", s.Restarts},
-		{"loss_reports", s.LossReports}, {"path_reports", s.PathReports}, {"path_outdated", s.PathOutdated}, {"expected", s.Expected}, {"lost", s.Lost}, {"restored", s.Restored},
+		{"loss_reports", s.LossReports}, {"path_reports", s.PathReports}, {"path_outdated", s.PathOutdated}, {"drops_reported", s.DropsReported}, {"drops_unused", s.DropsUnused}, {"expected", s.Expected}, {"lost", s.Lost}, {"restored", s.Restored},
 		{"incomplete", s.Incomplete}, {"congested_intervals", s.Congested}, {"rtt_samples", s.RTTSamples}, {"breaker_opened", s.BreakerOpened},
 	} {
 		yield(c.name, c.value)

@@ -392,7 +392,7 @@ func (f *sendFlow) fillCSF(a *agentapi.Flow) {
 		a.Breaker = "open"
 	}
 	a.SourcePackets, a.SourceOctets = s.SourcePackets, s.SourceOctets
-	a.RepairPackets, a.RepairOctets = s.Ordinary+s.Coded+s.Copies, s.RepairOctets
+	a.RepairPackets, a.RepairOctets = s.Ordinary+s.Early+s.Coded+s.Copies, s.RepairOctets
 	a.Restored = s.Restored
 	a.Counters = map[string]uint64{}
 	s.Each(func(name string, n uint64) { a.Counters[name] = n })

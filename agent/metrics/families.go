@@ -116,7 +116,7 @@ type counter struct {
 var (
 	sourcePackets = total("source_packets", "Source packets: leaving ones with a new PSN (sent), arriving ones of every kind (received).", labelDirection)
 	sourceBytes   = total("source_bytes", "Octets of the UDP payload of source packets.", labelDirection)
-	repairsSent   = total("repairs_sent", "REPAIR messages sent: with a block (ordinary), on request (coded), as copies of single packets (copy), without symbol (info).", labelReason)
+	repairsSent   = total("repairs_sent", "REPAIR messages sent: with a block (ordinary), for packets that a node of the path reported dropped (early), on request (coded), as copies of single packets (copy), without symbol (info).", labelReason)
 	requestsSent  = total("requests_sent", "REPAIR_REQUEST messages sent: for a block, for ranges of PSNs, and of both forms for copies (fallback).", labelReason)
 	lossReports   = total("loss_reports", "LOSS_REPORT messages.", labelDirection)
 	identified    = total("identifications", "IPv4 Identifications found for restored packets: as predicted (constant, window), solved from the invariant CRC (solved), refused.", labelReason)
@@ -131,12 +131,13 @@ var counters = []counter{
 	{"unprotected_source_packets", total("unprotected_packets", "Source packets of flows that no profile takes."), nil},
 
 	{"csf_repairs_ordinary", repairsSent, []string{"ordinary"}},
+	{"csf_repairs_early", repairsSent, []string{"early"}},
 	{"csf_repairs_coded", repairsSent, []string{"coded"}},
 	{"csf_repairs_copies", repairsSent, []string{"copy"}},
 	{"csf_repairs_info", repairsSent, []string{"info"}},
 	{"csf_repair_octets", total("repair_sent_bytes", "Octets of REPAIR messages sent with a symbol."), nil},
 	{"csf_withheld", total("repairs_withheld", "Repair symbols that were wanted and not sent; crem_agent_drops_total says why."), nil},
-	{"csf_blocks_closed_by_*", total("blocks_sent", "Blocks by what closed them: all positions covered (count), a pause (gap), their age, a jump of the PSN, a request.", labelReason), nil},
+	{"csf_blocks_closed_by_*", total("blocks_sent", "Blocks by what closed them: all positions covered (count), a pause (gap), their age, a jump of the PSN, a request, a report of a drop.", labelReason), nil},
 	{"csf_requests", total("requests_received", "REPAIR_REQUEST messages received."), nil},
 	{"csf_requests_answered", total("requests_answered", "Blocks for which a request was answered."), nil},
 	{"csf_breaker_opened", total("breaker_opened", "Times that the circuit breaker stopped repair for a flow (loss over 10 % or congestion marks over 50 % for a second)."), nil},
