@@ -44,6 +44,20 @@ var pure = map[string][]string{
 	"agent/internal/flowtable": {},
 	"agent/reporter":           {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
 	"sim/rc":                   {module + "agent/roce"},
+	"sim/world": {
+		module + "agent/ecn",  // the two-threshold marker, codepoints
+		module + "agent/roce", // roce.Never
+	},
+	"sim/endpoint": {module + "agent/roce"},
+	"sim/gateway": {
+		module + "agent/crf", module + "agent/csf", // the real machines
+		module + "agent/ecn", module + "agent/fec", module + "agent/roce", module + "agent/wire",
+		module + "sim/endpoint", module + "sim/world",
+	},
+	"sim": {
+		module + "agent/crf", module + "agent/csf", module + "agent/ecn", module + "agent/fec", module + "agent/roce",
+		module + "sim/endpoint", module + "sim/gateway", module + "sim/world",
+	},
 }
 
 // impure are standard packages by which a clock, a lock, I/O or a log would come into a pure package. `time` is not among them: its Duration is a

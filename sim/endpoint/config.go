@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Kind is a transport.
+type Kind uint8
+
+// Transports.
+const (
+	GoBackN Kind = iota
+	SelectiveRepeat
+	Coded
+)
+
+var kindNames = [...]string{"go-back-N", "selective repeat", "fixed code"}
+
+// String returns the transport's name.
+func (k Kind) String() string {
+	if int(k) >= len(kindNames) {
+		return "unknown"
+	}
+	return kindNames[k]
+}
+
+// Config is the settings of a transport. Where 0 stands for a default, it follows from the link.
+type Config struct {
+	Kind Kind
+
+	// Window bounds the packets sent and not acknowledged. 0: GoBackN twice the packets of a round trip, others as many as
+	// numbering allows.
+	Window int
+	// Timeout is the local ACK timeout of GoBackN, and how long SelectiveRepeat waits for the acknowledgement of a packet. 0: GoBackN
+	// the smallest 4.096 us x 2^n that is over two round trips, at least n = 14; the others 3 round trips.
+	Timeout time.Duration
+	// Retries is how often in a row GoBackN goes back without progress before the connection fails; 0: 7, below 0: for ever.
+	Retries int
+	// NACK makes the receiver of SelectiveRepeat name missing packets, so that a loss costs one round trip.
+	NACK bool
+
+	// Code is the erasure code of Coded.
+	Code Code
+
+	// Bare packets have no headers: their size is their data, as in published models.
+	Bare bool
+}
+
+// Code is a fixed erasure code: every K packets of data are followed by M of parity.
+type Code struct {
+	K, M int // K at most 64, M at most 64
+	XOR  bool
+	// Patience is how many round trips after the last packet should have come the receiver asks for what is missing; 0: 0.5.
+	Patience float64
+}
+
+// Path is what a transport knows of the path.
+type Path struct {
+	MTU    int           // octets of data per packet
+	RTT    time.Duration // of the empty path
+	Packet time.Duration // to send a packet of MTU
+}
+
+const (
+	maxWindow      = 1 << 23 // half the PSN space
+	leastWindow    = 64
+	ackTimeoutUnit = 4096 * time.Nanosecond
+	usualTimeout   = 14 // 67 ms
+	usualRetries   = 7
+	usualPatience  = 0.5
+	repeatRTTs     = 3
+)
+
+// normal returns the settings with defaults filled in, or what is wrong with them.
+func (c Config) normal(p Path) (Config, error) {
+	switch {
+	case c.Kind > Coded:
+		return c, fmt.Errorf("transport %d is not known", c.Kind)
+	case c.Window < 0 || c.Window > maxWindow || c.Timeout < 0:
+		return c, fmt.Errorf("a window is between 0 and 2^23 packets, a timeout not negative")
+	case c.Kind == Coded && (c.Code.K < 1 || c.Code.K > 64 || c.Code.M < 1 || c.Code.M > 64 || c.Code.Patience < 0):
+		return c, errors.New("a code has 1 to 64 packets of data and of parity, and a patience that is not negative")
+	case p.MTU < 1 || p.RTT < 0 || p.Packet <= 0:
+		return c, errors.New("a path needs an MTU and a packet time")
+	}
+	if c.Window == 0 {
+		c.Window = maxWindow
+		if c.Kind == GoBackN {
+			c.Window = min(max(2*int(p.RTT/p.Packet), leastWindow), maxWindow)
+		}
+	}
+	if c.Timeout == 0 {
+		c.Timeout = repeatRTTs * p.RTT
+		if c.Kind == GoBackN {
+			c.Timeout = ackTimeoutUnit << usualTimeout
+			for c.Timeout <= 2*p.RTT {
+				c.Timeout *= 2
+			}
+		}
+	}
+	if c.Retries == 0 {
+		c.Retries = usualRetries
+	}
+	if c.Code.Patience == 0 {
+		c.Code.Patience = usualPatience
+	}
+	return c, nil
+}
+
+// New returns both ends of a connection.
+func New(c Config, p Path) (Sender, Receiver, error) {
+	c, err := c.normal(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch c.Kind {
+	case SelectiveRepeat:
+		return newRepeatSender(c, p), newRepeatReceiver(c, p), nil
+	case Coded:
+		return newCodedSender(c, p), newCodedReceiver(c, p), nil
+	default:
+		return newGoBackNSender(c, p), newGoBackNReceiver(c), nil
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import "time"
+
+// PacketKind is what a packet is for.
+type PacketKind uint8
+
+// Kinds of packets.
+const (
+	Data   PacketKind = iota
+	Parity            // of a fixed code: Seq is that of the block's first data packet, Other its place among the block's parity
+	Ack               // all before Seq have come; Other is one more that has come, or Seq
+	NAK               // go-back-N: all before Seq have come, Seq has not
+	NACK              // the packets Seq to Other-1 are missing
+	Done              // the transfer whose last packet is Seq-1 is complete
+)
+
+// Packet is a packet of a transport, without its octets.
+type Packet struct {
+	Kind   PacketKind
+	AckReq bool
+	First  bool // of an RDMA message
+	Last   bool // of an RDMA message
+	Cut    bool // the network trimmed it: its data is missing
+	Data   int32
+	Octets int32 // of the whole frame
+	Seq    uint64
+	Other  uint64
+	// Transfer is the number after the last packet of the transfer, for transports whose receiver knows what was posted.
+	Transfer uint64
+}
+
+// Octets of headers: Ethernet, IPv4, UDP, BTH and ICRC; the RETH of the first packet of a WRITE; and of an acknowledgement the AETH.
+const (
+	headers   = 14 + 20 + 8 + 12 + 4
+	reth      = 16
+	ackOctets = headers + 4
+	// rdmaMessage is the most octets of one RDMA message; larger transfers are several.
+	rdmaMessage = 1 << 30
+)
+
+// Sender sends transfers to a Receiver.
+type Sender interface {
+	// Post adds a transfer of some octets.
+	Post(now time.Duration, octets int64)
+	// Handle takes an answer that has arrived.
+	Handle(now time.Duration, p *Packet)
+	// Next returns a packet that leaves now, false if none may. Timers run in it.
+	Next(now time.Duration) (Packet, bool)
+	// NextDeadline is when Next must be called next, not after now if a packet is ready, roce.Never if only an answer or a post
+	// changes anything.
+	NextDeadline() time.Duration
+	// Completed appends the transfers that have completed since the last call, in order.
+	Completed(dst []Completion) []Completion
+	// Err is why the connection has failed, empty if it has not.
+	Err() string
+	Stats() *SenderStats
+}
+
+// Receiver is the other end.
+type Receiver interface {
+	Handle(now time.Duration, p *Packet)
+	Next(now time.Duration) (Packet, bool)
+	NextDeadline() time.Duration
+	// Expected is the number of the first packet that has not come.
+	Expected() uint64
+	Stats() *ReceiverStats
+}
+
+// Completion is a completed transfer.
+type Completion struct {
+	Posted, Completed time.Duration
+	Octets            int64
+}
+
+// SenderStats are totals. Packets and octets are those that carry data or parity.
+type SenderStats struct {
+	Posted, Completed, CompletedOctets uint64
+	Sent, SentOctets                   uint64
+	Needed, NeededOctets               uint64 // of them: data that was sent for the first time
+	Parity                             uint64
+	Retransmitted                      uint64
+	Acks, NAKs                         uint64 // taken
+	Timeouts                           uint64
+	Stale                              uint64 // answers that told nothing new
+	Fallbacks                          uint64 // blocks of a fixed code that were sent again
+}
+
+// ReceiverStats are totals.
+type ReceiverStats struct {
+	Received, Accepted        uint64
+	OutOfSequence, Duplicates uint64
+	AcksSent, NAKsSent        uint64
+	Decoded                   uint64 // packets restored by a fixed code
+}
