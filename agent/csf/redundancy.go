@@ -48,7 +48,7 @@ func (f *Flow) needed(n, most int, known seen) int {
 	}
 	if f.params.LossModel == Empirical {
 		burst := f.loss.burst()
-		return minBurstRepair(n, known.upper(burst), burst, f.epsilon(), most)
+		return fec.MinBurstRepair(n, known.upper(burst), burst, f.epsilon(), most)
 	}
 	a, b := known.beta()
 	return fec.MinRepairGiven(n, a, b, f.epsilon(), most)
@@ -118,33 +118,4 @@ func (f *Flow) reduced(now time.Duration, m int) int {
 		f.redundancy.limit = WhyCongestion
 	}
 	return n
-}
-
-// minBurstRepair is fec.MinRepair for losses in runs of geometric length with the given mean: runs begin at random, so the
-// number of losses is a geometric Poisson (Polya-Aeppli) variable (Section 5.3, rule 5).
-func minBurstRepair(n int, p, burst, epsilon float64, most int) int {
-	for m := 0; m < most; m++ {
-		if burstTail(n+m, m, p, burst) < epsilon {
-			return m
-		}
-	}
-	return max(most, 0)
-}
-
-// burstTail is the probability that more than m of n packets are lost, for loss rate p in runs of mean length burst.
-func burstTail(n, m int, p, burst float64) float64 {
-	if p <= 0 || m >= n {
-		return 0
-	}
-	runs := float64(n) * p / burst
-	theta := 1 - 1/burst // probability that a run goes on
-	before, term := 0.0, math.Exp(-runs)
-	sum := term
-	for i := 1; i <= m; i++ {
-		x := float64(i)
-		next := ((2*theta*(x-1)+runs*(1-theta))*term - theta*theta*(x-2)*before) / x
-		before, term = term, next
-		sum += term
-	}
-	return max(1-sum, 0)
 }

@@ -106,3 +106,35 @@ func MinRepairGiven(k int, a, b, epsilon float64, maxM int) int {
 	}
 	return max(maxM, 0)
 }
+
+// MinBurstRepair is MinRepair for losses in runs of geometric length with the
+// given mean (at least 1): runs begin at random, so the number of losses is a
+// geometric Poisson (Polya-Aeppli) variable (section 5.3, rule 5).
+func MinBurstRepair(k int, p, burst, epsilon float64, maxM int) int {
+	for m := 0; m < maxM; m++ {
+		if BurstTail(k+m, m, p, burst) < epsilon {
+			return m
+		}
+	}
+	return max(maxM, 0)
+}
+
+// BurstTail is the probability that more than m of n packets are lost, for loss
+// rate p in runs of mean length burst. It is good to about 1e-15 in absolute
+// terms.
+func BurstTail(n, m int, p, burst float64) float64 {
+	if p <= 0 || m >= n {
+		return 0
+	}
+	runs := float64(n) * p / burst
+	theta := 1 - 1/burst // probability that a run goes on
+	before, term := 0.0, math.Exp(-runs)
+	sum := term
+	for i := 1; i <= m; i++ {
+		x := float64(i)
+		next := ((2*theta*(x-1)+runs*(1-theta))*term - theta*theta*(x-2)*before) / x
+		before, term = term, next
+		sum += term
+	}
+	return max(1-sum, 0)
+}

@@ -5,6 +5,7 @@ package fec
 import (
 	"math"
 	"math/big"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -177,3 +178,35 @@ func TestSection5_3_TailGivenIsTheMeanOfTail(t *testing.T) {
 }
 
 func lgamma(x float64) float64 { v, _ := math.Lgamma(x); return v }
+
+// TestSection5_3_BurstModel: BurstTail against simulated runs of losses.
+func TestSection5_3_BurstModel(t *testing.T) {
+	const p, burst, trials = 0.01, 5.0, 400000
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{32, 40} {
+		var more [16]int
+		for range trials {
+			lost := 0
+			for range n { // runs begin at random, one may overlap the end
+				if rng.Float64() < p/burst {
+					for lost++; rng.Float64() < 1-1/burst; lost++ {
+					}
+				}
+			}
+			for m := range more {
+				if lost > m {
+					more[m]++
+				}
+			}
+		}
+		for m := range more {
+			got, want := BurstTail(n, m, p, burst), float64(more[m])/trials
+			if math.Abs(got-want) > 4*math.Sqrt(want/trials)+0.02*want {
+				t.Errorf("n = %d: P[> %d] = %g, simulated %g", n, m, got, want)
+			}
+		}
+	}
+	if got, want := BurstTail(32, 2, 1e-3, 1), 5.2e-6; math.Abs(got-want) > 0.1*want { // no bursts: Poisson
+		t.Errorf("%g", got)
+	}
+}

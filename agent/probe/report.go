@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"crem.dev/crem/agent/uplink"
+	"crem.dev/crem/agent/wire"
 )
 
 // State says how a check went.
@@ -79,7 +80,7 @@ func (r *Report) addUplinks(f uplink.Facts) {
 		out := Uplink{Name: u.Name, MTU: u.MTU, Why: u.Why}
 		for _, mtu := range rdmaMTUs {
 			for _, v6 := range []bool{false, true} {
-				need := Need(mtu, r.K, v6)
+				need := wire.NeededMTU(mtu, r.K, v6)
 				out.Fits = append(out.Fits, Fit{RDMAMTU: mtu, IPv6: v6, Need: need, Fits: need <= u.MTU})
 			}
 		}
