@@ -58,6 +58,7 @@ var pure = map[string][]string{
 		module + "agent/crf", module + "agent/csf", module + "agent/ecn", module + "agent/fec", module + "agent/roce",
 		module + "sim/endpoint", module + "sim/gateway", module + "sim/world",
 	},
+	"sim/model": {module + "agent/fec"},
 }
 
 // impure are standard packages by which a clock, a lock, I/O or a log would come into a pure package. `time` is not among them: its Duration is a

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+// Distribution is that of a completion time T.
+type Distribution interface {
+	// Mean of T in seconds.
+	Mean() float64
+	// Tail is P[T > t], with a small relative error however small it is.
+	Tail(t float64) float64
+	// Span is the least T, and one that T does not pass but with negligible probability.
+	Span() (least, most float64)
+}
+
+// negligible is the probability that is left out, small against any that a plan speaks of.
+const negligible = 1e-18
+
+// Quantile is the least t with P[T > t] <= 1-q, to a relative error of 1e-9.
+func Quantile(d Distribution, q float64) float64 {
+	lo, hi := d.Span()
+	if d.Tail(lo) <= 1-q {
+		return lo
+	}
+	for hi-lo > 1e-9*hi {
+		if mid := (lo + hi) / 2; d.Tail(mid) <= 1-q {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi
+}
+
+// Mixture is Else with probability Weight, and Usual otherwise.
+type Mixture struct {
+	Usual, Else Distribution
+	Weight      float64
+}
+
+// Mean implements Distribution.
+func (m Mixture) Mean() float64 { return (1-m.Weight)*m.Usual.Mean() + m.Weight*m.Else.Mean() }
+
+// Tail implements Distribution.
+func (m Mixture) Tail(t float64) float64 {
+	return (1-m.Weight)*m.Usual.Tail(t) + m.Weight*m.Else.Tail(t)
+}
+
+// Span implements Distribution.
+func (m Mixture) Span() (least, most float64) {
+	a, b := m.Usual.Span()
+	c, d := m.Else.Span()
+	return min(a, c), max(b, d)
+}
