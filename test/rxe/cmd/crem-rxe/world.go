@@ -141,6 +141,7 @@ type watchers struct {
 	mu    sync.Mutex
 	audit *audit.Audit
 	open  []*watch.Watcher
+	ended bool // what is delivered from now on is not looked at: the watcher that saw it sent may have ended
 }
 
 func (w *world) watch(mtu int) (*watchers, error) {
@@ -164,10 +165,11 @@ func (w *world) watch(mtu int) (*watchers, error) {
 func (ws *watchers) frame(f []byte, out bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if out {
-		ws.audit.Delivered(f)
-	} else {
+	switch {
+	case !out:
 		ws.audit.Sent(f)
+	case !ws.ended:
+		ws.audit.Delivered(f)
 	}
 }
 
@@ -175,6 +177,9 @@ func (ws *watchers) close() (missed uint64, err error) {
 	for _, w := range ws.open {
 		w.Settle(4 * rtt)
 	}
+	ws.mu.Lock()
+	ws.ended = true
+	ws.mu.Unlock()
 	for _, w := range ws.open {
 		n, cerr := w.Close()
 		missed += n
