@@ -10,6 +10,7 @@ import (
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/reporter"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
@@ -243,8 +244,9 @@ func TestSection10_CongestionReducesEarlySymbols(t *testing.T) {
 type ends struct {
 	*world
 	oneWay  time.Duration
-	at      time.Duration // from the CSF to the reporter
-	reports bool
+	at      time.Duration      // from the CSF to the reporter
+	reports *reporter.Reporter // nil: the node says nothing
+	said    []reporter.Action
 	drop    map[roce.PSN]bool
 	crf     *crf.Flow
 	crfEnv  *crf.Env
@@ -402,14 +404,18 @@ func (e *ends) source(psn roce.PSN) {
 }
 
 func (e *ends) report(psn roce.PSN) {
-	if !e.reports {
+	if e.reports == nil {
 		return
 	}
-	m := wire.PathReport{Method: wire.MethodNodeDrops, Src: srcAddr, Dst: dstAddr, Label: testQPN, HopCount: 1}
-	m.Hops[0] = wire.Hop{NodeID: 7, Period: uint32(psn), Lost: 1, Cause: wire.CauseCorruption}
-	m.Hops[0].PSNs = m.Hops[0].PSNs.Append(psn)
-	msg := m.Append(nil)
-	e.after(e.at, func() { e.toCSF(msg) })
+	e.reports.HandleDrop(e.now, reporter.Flow{Src: srcAddr, Dst: dstAddr, Label: testQPN}, psn, wire.CauseCorruption)
+	e.after(e.reports.NextDeadline()-e.now, func() {
+		e.reports.Poll(e.now, &e.said)
+		for _, a := range e.said {
+			msg := bytes.Clone(a.Msg)
+			e.after(e.at, func() { e.toCSF(msg) })
+		}
+		e.said = e.said[:0]
+	})
 }
 
 func (e *ends) deliver(frame []byte) {
@@ -425,8 +431,11 @@ func newEnds(t testing.TB, reports bool) *ends {
 	p := defaults()
 	p.FixedM = 0
 	e := &ends{
-		world: newWorld(t, p), oneWay: testRTT / 2, at: 200 * time.Microsecond, reports: reports, drop: map[roce.PSN]bool{},
+		world: newWorld(t, p), oneWay: testRTT / 2, at: 200 * time.Microsecond, drop: map[roce.PSN]bool{},
 		crfEnv: crf.NewEnv(fec.NewPool(64 << 20)),
+	}
+	if reports {
+		e.reports = reporter.New(reporter.Config{Node: 7, MTU: 1500, Flows: 4, Pending: 4, PerSecond: 1000})
 	}
 	e.source(1)
 	e.run(5 * testRTT)
@@ -478,10 +487,14 @@ func TestSection8_2_RestoredBeforeTheCRFAsks(t *testing.T) {
 		if len(e.early) != 3 || e.f.Stats().Coded != 0 {
 			t.Fatalf("%d early symbols, %d coded", len(e.early), e.f.Stats().Coded)
 		}
-		for i := range e.early {
-			if d := e.early[i] - e.told[i]; d > time.Millisecond {
+		for _, at := range e.early {
+			came, _ := slices.BinarySearch(e.told, at+1)
+			if d := at - e.told[came-1]; d > time.Millisecond {
 				t.Errorf("%v from the report to the repair", d)
 			}
+		}
+		if len(e.told) != 2 {
+			t.Errorf("%d reports for drops at two times", len(e.told))
 		}
 	}
 	if restoredAt[true]+testRTT/2 > restoredAt[false] {

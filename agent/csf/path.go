@@ -32,6 +32,7 @@ type path struct {
 // period is the newest marking period that a measurement point reported, and how many lost packets of it were counted so far.
 type period struct {
 	node, number uint32
+	method       wire.Method // a node may count its drops and measure, each with numbers of its own
 	lost         uint32
 	at           time.Duration
 	known        bool
@@ -44,7 +45,7 @@ func (f *Flow) HandlePathReport(now time.Duration, _ netip.AddrPort, m *wire.Pat
 	srtt := f.rtt.smoothed()
 	for i := range m.Hops[:m.HopCount] {
 		h := &m.Hops[i]
-		lost, fresh := f.path.news(now, h)
+		lost, fresh := f.path.news(now, m.Method, h)
 		if !fresh {
 			f.stats.PathOutdated++
 			continue
@@ -58,11 +59,11 @@ func (f *Flow) HandlePathReport(now time.Duration, _ netip.AddrPort, m *wire.Pat
 // news is how many lost packets a Hop Entry adds to what its node said before. A Lost Count is that of a whole marking period, so another
 // report about the same period adds the difference. Fresh is false for an entry that adds nothing to the same period, or is about an earlier
 // one. With no place left the node that was silent for longest is forgotten.
-func (p *path) news(now time.Duration, h *wire.Hop) (lost uint32, fresh bool) {
+func (p *path) news(now time.Duration, method wire.Method, h *wire.Hop) (lost uint32, fresh bool) {
 	lost = max(h.Lost, uint32(h.PSNs.Len()))
-	q := p.place(h.NodeID)
+	q := p.place(h.NodeID, method)
 	before := uint32(0)
-	if q.known && q.node == h.NodeID && now-q.at < periodLives {
+	if q.is(h.NodeID, method) && now-q.at < periodLives {
 		switch later := int32(h.Period - q.number); {
 		case later < 0 || later == 0 && lost <= q.lost:
 			return 0, false
@@ -70,17 +71,22 @@ func (p *path) news(now time.Duration, h *wire.Hop) (lost uint32, fresh bool) {
 			before = q.lost
 		}
 	}
-	*q = period{node: h.NodeID, number: h.Period, lost: lost, at: now, known: true}
+	*q = period{node: h.NodeID, method: method, number: h.Period, lost: lost, at: now, known: true}
 	return lost - before, true
 }
 
+// is reports whether the period is one of a node, by a method.
+func (q *period) is(node uint32, method wire.Method) bool {
+	return q.known && q.node == node && q.method == method
+}
+
 // place is where the period of a node is, or may be put.
-func (p *path) place(node uint32) *period {
+func (p *path) place(node uint32, method wire.Method) *period {
 	place := &p.periods[0]
 	for i := range p.periods {
 		q := &p.periods[i]
 		switch {
-		case q.known && q.node == node:
+		case q.is(node, method):
 			return q
 		case place.known && (!q.known || q.at < place.at):
 			place = q

@@ -63,6 +63,26 @@ func TestSection5_3_PathReportsTellCongestion(t *testing.T) {
 	}
 }
 
+// A node that counts its own drops and measures too has numbers of its own for each.
+func TestSection8_2_NumbersAreOfANodeAndMethod(t *testing.T) {
+	w := protected(t, defaults(), 1)
+	m := wire.PathReport{Src: srcAddr, Dst: dstAddr, Label: testQPN, HopCount: 1}
+	for _, r := range []struct {
+		method wire.Method
+		number uint32
+	}{{wire.MethodNodeDrops, 1000}, {wire.MethodAlternateMarking, 5}, {wire.MethodNodeDrops, 1001}, {wire.MethodAlternateMarking, 6}} {
+		m.Method, m.Hops[0] = r.method, wire.Hop{NodeID: 7, Period: r.number, Cause: wire.CauseCongestion, Lost: 10}
+		w.f.HandlePathReport(w.now, gateway2, &m, &w.acts)
+	}
+	if s := w.f.Stats(); s.PathOutdated != 0 || w.f.path.counted != 40 {
+		t.Errorf("%d outdated, %g counted", s.PathOutdated, w.f.path.counted)
+	}
+	m.Hops[0].Period = 5
+	if w.f.HandlePathReport(w.now, gateway2, &m, &w.acts); w.f.Stats().PathOutdated != 1 {
+		t.Error("an earlier number is not outdated")
+	}
+}
+
 // The same report again, or an older one, changes nothing but a counter; a node that counts anew is believed after a while.
 func TestSection8_2_OutdatedReportsChangeNothing(t *testing.T) {
 	w := protected(t, defaults(), 1)

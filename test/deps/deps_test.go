@@ -42,8 +42,11 @@ var pure = map[string][]string{
 		module + "agent/internal/flowtable", // bounded state of flows
 	},
 	"agent/internal/flowtable": {},
-	"agent/reporter":           {module + "agent/fec", module + "agent/roce", module + "agent/wire"},
-	"sim/rc":                   {module + "agent/roce"},
+	"agent/reporter": {
+		module + "agent/roce", module + "agent/wire",
+		module + "agent/internal/flowtable", // bounded state of flows
+	},
+	"sim/rc": {module + "agent/roce"},
 	"sim/world": {
 		module + "agent/ecn",  // the two-threshold marker, codepoints
 		module + "agent/roce", // roce.Never
