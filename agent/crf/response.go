@@ -42,7 +42,8 @@ func (f *Flow) HandleReadRequest(now time.Duration, psn roce.PSN, n int) {
 
 // passOverResponses is passOver in the response space (Section 4.4, rule 2): a PSN may belong to a request that was answered by a
 // plain ACK. A gap counts inside one message, and where a request is known to be answered by responses. After FIRST or MIDDLE
-// the next PSN is a response for certain; all up to a MIDDLE or LAST are taken to be of the same message.
+// the next PSN is a response for certain; all up to a MIDDLE or LAST are taken to be of the same message. Before a MIDDLE or LAST
+// that begins what is known of its message the last PSN is a response for certain: its FIRST, or another MIDDLE.
 func (f *Flow) passOverResponses(now time.Duration, p pos, within bool) {
 	first := f.top
 	if f.inside(f.newestOp) && f.newest+1 == first {
@@ -58,6 +59,9 @@ func (f *Flow) passOverResponses(now time.Duration, p pos, within bool) {
 			f.miss(now, lo, hi)
 			first = hi
 		}
+	}
+	if within && first < p {
+		f.miss(now, p-1, p)
 	}
 }
 

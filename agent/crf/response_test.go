@@ -51,6 +51,8 @@ func TestSection4_4_ResponseGaps(t *testing.T) {
 		{"inside one message", []int{4, 8}, [2]int{}, []int{106, 107}, 2},
 		{"from inside one to the next", []int{4, 8, 4}, [2]int{}, []int{110, 111, 112}, 3},
 		{"the end of one, the next whole", []int{4, 8, 4}, [2]int{}, []int{110, 111}, 1},
+		{"the first one of a message", []int{4, 4}, [2]int{}, []int{104}, 1},
+		{"the first ones of a message", []int{4, 8}, [2]int{}, []int{104, 105}, 1},
 		{"a request was seen", []int{4, 4, 4}, [2]int{104, 4}, []int{104, 105, 106, 107}, 4},
 		{"a request for a part was seen", []int{4, 4, 4}, [2]int{105, 2}, []int{104, 105, 106, 107}, 2},
 		{"a request further on", []int{4, 4, 4}, [2]int{108, 4}, []int{104, 105, 106, 107}, 0},

@@ -35,8 +35,6 @@ func (r *run) extend(psn roce.PSN) int {
 // HandleSource takes a source packet of the flow. gaveUp says that the kernel left it to us (held): it reaches the receiver only
 // as an Inject of this machine, which happens exactly once. The packet is valid only during the call.
 func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, gaveUp bool, acts *[]Action) {
-	unseen := f.unseen
-	f.unseen = false
 	f.stats.Sources++
 	f.stats.SourceOctets += uint64(len(pkt.P()))
 	if gaveUp {
@@ -74,7 +72,8 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, gaveUp bool, ac
 		f.passOn(pkt, gaveUp, acts)
 		return
 	}
-	if unseen && p > f.newest {
+	if f.unseen && p > f.newest {
+		f.unseen = false
 		f.passUnseen(p)
 	}
 	f.take(now, p, end, pkt, gaveUp, acts)

@@ -2,10 +2,11 @@
 
 package crf
 
-// Unseen tells that packets of the flow may have passed without a copy before the one that the next HandleSource takes: the kernel
-// program has failed open, because its ring was full or this side came too late. What lies between the newest packet and that one then
-// counts as passed, and so does what REPAIRs protect that come meanwhile. It is not waited for, not asked for, and not reported: a busy node would look like a lossy path, and open the
-// circuit breaker of its peer. What was lost there all the same is left to the transport.
+// Unseen tells that packets of the flow may have passed without a copy: the kernel program has failed open, because its ring was full or this side
+// came too late. What lies between the newest packet and the next one with a newer PSN then counts as passed, and so does what REPAIRs protect that
+// come meanwhile. A sender that goes back sends older packets first, and they say nothing of what passed. It is not waited for, not asked for, and
+// not reported: a busy node would look like a lossy path, and open the circuit breaker of its peer. What was lost there all the same is left to the
+// transport.
 func (f *Flow) Unseen() { f.unseen = true }
 
 // passUnseen settles the positions between the newest packet and p of which nothing has come.

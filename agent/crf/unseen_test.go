@@ -42,6 +42,25 @@ func TestSection8_1_PassedWithoutACopyIsNoLoss(t *testing.T) {
 	}
 }
 
+// The sender went back meanwhile, so that the first packets seen again are old ones: they end no doubt about the newer ones, whose REPAIRs come next.
+func TestSection8_1_UnseenBeforeASenderThatWentBack(t *testing.T) {
+	for _, delivery := range []Delivery{InOrder, Immediate} {
+		w := configured(t, fec.Cauchy, 8, 2, with(func(p *Params) { p.Delivery = delivery }))
+		w.packets(96, 8)
+		w.k.failOpen = true
+		w.packets(104, 8)
+		w.k.failOpen = false
+		w.packets(100, 3)
+		w.repair(w.src.repair(104, 8, 0))
+		w.repair(w.src.repair(104, 8, 1))
+		w.wait(2 * testRTT)
+		w.packets(103, 11)
+		if s := w.f.Stats(); s.Lost != 0 || s.Missing != 0 || s.Unseen != 8 || s.BlockRequests+s.RangeRequests != 0 {
+			t.Errorf("%v: %+v", delivery, *s)
+		}
+	}
+}
+
 // A slow flow: its blocks have one packet, and their REPAIRs come long before the next packet that is seen.
 func TestSection8_1_RepairsOfUnseenPackets(t *testing.T) {
 	for _, delivery := range []Delivery{InOrder, Immediate} {

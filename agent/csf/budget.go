@@ -16,30 +16,31 @@ const (
 	quietAfter = 100 * time.Millisecond
 )
 
-// symbolSize is the octets of the longest REPAIR of the flow: what one symbol is reckoned at.
+// symbolSize is what one symbol is reckoned at: the octets of the longest REPAIR of the flow.
 func (f *Flow) symbolSize() int64 {
 	if f.current == nil {
-		return 0
+		return leastSymbol
 	}
-	return int64(f.repairSize(f.current, true))
+	return max(int64(f.repairSize(f.current, true)), leastSymbol)
 }
 
 // leastBudget is the octets that the flow may send as repair traffic in any SRTT, however little it sends.
-func (f *Flow) leastBudget() int64 { return floorSymbols * max(f.symbolSize(), leastSymbol) }
+func (f *Flow) leastBudget() int64 { return floorSymbols * f.symbolSize() }
 
 // allowance is what the flow may still send as repair traffic, in octets.
 type allowance struct {
 	answers  int64 // as answers to requests
-	ordinary int64 // as ordinary symbols, which come after what requests asked for in the last SRTT
+	ordinary int64 // as ordinary symbols, which come after what requests asked for in the last SRTT, and leave one symbol for the next request
 }
 
 // allowance applies Section 10, rule 1: repair octets of every kind in any SRTT are at most MaxRepairRatio of that SRTT's
-// source octets, with a floor of four symbols. Answers that wait to be sent are taken off already.
+// source octets, with a floor of four symbols. Answers that wait to be sent are taken off already. A slow flow closes blocks of few
+// packets, whose ordinary symbols would take all of the floor: then no request is answered, and RDMA resends what one symbol would have saved.
 func (f *Flow) allowance(now time.Duration) allowance {
 	past := f.window.sum(now, f.rtt.smoothed())
 	limit := max(int64(f.params.MaxRepairRatio*float64(past.source)), f.leastBudget())
 	answers := past.answers + f.waiting
-	a := allowance{answers: limit - past.ordinary - answers, ordinary: limit - past.ordinary - max(answers, past.demand)}
+	a := allowance{answers: limit - past.ordinary - answers, ordinary: limit - past.ordinary - max(answers, past.demand, f.symbolSize())}
 	if past.source == 0 {
 		a.ordinary = 0 // Section 10, rule 4: none for a flow that sends nothing, except answers
 	}

@@ -94,27 +94,30 @@ func TestSection10_RatioIsUsed(t *testing.T) {
 	}
 }
 
+// Four symbols in any SRTT, however little the flow sends: three of them ordinary ones at most, so that a request is answered. Fallen silent, the
+// flow still answers with all four.
 func TestSection10_FloorOfFourSymbols(t *testing.T) {
 	p := fixed(8)
 	p.MaxRepairRatio = 0
 	w := protected(t, p, 1)
-	w.burst(2, 32, 10*time.Microsecond)
-	w.wait(10 * time.Millisecond)
-	if n := len(w.all(wire.TypeRepair)); n != 4 {
-		t.Fatalf("%d symbols", n)
+	sent := func(want int, when string) {
+		t.Helper()
+		if n := len(w.all(wire.TypeRepair)); n != want {
+			t.Fatalf("%s: %d symbols, want %d", when, n, want)
+		}
 	}
-	// The flow has fallen silent: answers still go out, once the SRTT is over.
+	w.burst(2, 32, 10*time.Microsecond)
+	w.wait(2 * time.Millisecond)
+	sent(3, "after the burst")
 	r := w.lastOf(wire.TypeRepair).Repair
 	w.request(1, &r, 6, 0, 1, 2, 3, 4, 5)
-	if n := len(w.all(wire.TypeRepair)); n != 4 {
-		t.Fatalf("%d symbols in one SRTT", n)
-	}
-	w.wait(testRTT * 6 / 10)
-	w.request(2, &r, 6, 0, 1, 2, 3, 4, 5) // the one that was swallowed doesn't make this one come too soon
+	sent(4, "with the answer in the same SRTT")
+	w.wait(2 * testRTT)
+	w.request(2, &r, 6, 0, 1, 2, 3, 4, 5)
+	sent(8, "later")
 	w.wait(testRTT / 2)
-	if n := len(w.all(wire.TypeRepair)); n != 8 {
-		t.Fatalf("%d symbols", n)
-	}
+	w.request(3, &r, 6, 0, 1, 2, 3, 4, 5)
+	sent(8, "in the same SRTT")
 }
 
 // A flow of READ requests sends few octets, and the loss of one costs a whole READ again: its symbols are reckoned at 1,024 octets, so that the

@@ -51,7 +51,7 @@ func TestSection5_3_SmallestM(t *testing.T) {
 		{128, 1e-5, 1}, {128, 1e-4, 1}, {128, 1e-3, 3}, {128, 5e-3, 5}, {128, 1e-2, 7}, {128, 2e-2, 8},
 	} {
 		p := defaults()
-		p.K, p.MaxRepairRatio = c.k, 1
+		p.K, p.MaxRepairRatio = c.k, 2 // not what bounds m here
 		w := protected(t, p, 1)
 		w.setLoss(c.p)
 		if got := w.symbols(2, c.k); got != c.want {

@@ -32,7 +32,8 @@ type sendFlow struct {
 	nonce   uint64     // under which HELLO_ACK names it; 0: nothing is asked
 	known   peerFlow   // under which the peer's messages name it; zero before HELLO_ACK
 	back    *backFlow  // under which its ACKs come; nil while that is not proven
-	newest  roce.PSN   // the last PSN that a sent packet consumed
+	newest  roce.PSN   // of the newest packet sent
+	upto    roce.PSN   // the last PSN that it may have consumed
 	mtu     int        // RDMA MTU, from the packets of longer messages; 0 while there was none
 	last    time.Duration
 	packets uint64
@@ -45,15 +46,18 @@ func (f *sendFlow) note(pkt *roce.Packet) {
 	if o := pkt.Opcode(); !o.Ends() {
 		f.mtu = len(pkt.Data())
 	}
-	if end := pkt.PSN().Add(roce.Advance(pkt, f.mtu) - 1); f.packets == 1 || end.After(f.newest) || f.newest.Sub(end) > pairingWindow {
-		f.newest = end
+	if psn := pkt.PSN(); f.packets == 1 || psn.After(f.newest) || f.newest.Sub(psn) > pairingWindow {
+		f.newest, f.upto = psn, psn.Add(roce.Advance(pkt, max(f.mtu, leastRDMAMTU))-1)
 	}
 }
 
-// sent reports whether psn was sent lately, so that an ACK may name it.
+// leastRDMAMTU counts for a flow that has shown none. One that only reads never shows it, and its READ requests consume many PSNs: the last response
+// to the newest of them must not look like the ACK of another flow.
+const leastRDMAMTU = 256
+
+// sent reports whether psn was consumed lately, so that an ACK or a response may name it.
 func (f *sendFlow) sent(psn roce.PSN) bool {
-	behind := f.newest.Sub(psn)
-	return f.packets > 0 && behind >= 0 && behind < pairingWindow
+	return f.packets > 0 && !psn.After(f.upto) && f.newest.Sub(psn) < pairingWindow
 }
 
 func (f *sendFlow) poll(now time.Duration) {

@@ -10,6 +10,7 @@ import (
 
 	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/test/frames"
 )
 
 // The heap against a search through all, over random operations.
@@ -43,7 +44,7 @@ func TestDeadlinesAgainstSearch(t *testing.T) {
 	}
 }
 
-func sender(newest roce.PSN) *sendFlow { return &sendFlow{newest: newest, packets: 1} }
+func sender(newest roce.PSN) *sendFlow { return &sendFlow{newest: newest, upto: newest, packets: 1} }
 
 // An ACK is matched only after it fitted one flow alone several times; two flows that both fit are never guessed between.
 func TestPairingNeedsProof(t *testing.T) {
@@ -74,6 +75,29 @@ func TestPairingNeedsProof(t *testing.T) {
 }
 
 // Two queue pairs whose PSNs are close: the older PSNs fit both, the newer ones just one, and then the older ones just the other.
+// A queue pair that only reads shows no RDMA MTU. The last response to its newest request names a PSN that this request consumed.
+func TestPairingOfAReader(t *testing.T) {
+	f, key := &sendFlow{}, backKey{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.2"), 17}
+	p := newPairing()
+	for i := range 8 {
+		frame := frames.RoCE{
+			Headers: frames.Headers{Src: key.local, Dst: key.remote}, Opcode: roce.ReadRequest, PSN: uint32(100 + 16*i), DMALength: 64 << 10,
+		}.Frame()
+		pkt, reason := roce.Parse(frame)
+		if reason != roce.OK {
+			t.Fatal(reason)
+		}
+		f.note(&pkt)
+		got := p.match(0, key, pkt.PSN().Add(15), []*sendFlow{f})
+		if want := i >= pairingVotes-1; (got == f) != want {
+			t.Fatalf("response %d: matched %v", i, got)
+		}
+	}
+	if f.sent(100 + 8*16*16) {
+		t.Error("a PSN that no request can have consumed counts as sent")
+	}
+}
+
 func TestPairingByElimination(t *testing.T) {
 	p := newPairing()
 	a, b := sender(1000), sender(1010)
