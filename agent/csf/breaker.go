@@ -16,10 +16,13 @@ const (
 	breakerWindow  = time.Second
 	breakerRecover = 10 * time.Second
 	breakerGiveUp  = 60 * time.Second
+	// Few packets prove nothing: of 20, two are lost once in four seconds at a loss of 5 %. A window goes on until it has this many packets, or as
+	// many losses or marks as would be a tenth of them, or is as long as the time without. At 5 % it then opens by chance once in half a day.
+	breakerEvidence = 400
 )
 
 // breaker is the circuit breaker of a flow, in the sense of RFC 8084. Its windows are reckoned from LOSS_REPORT intervals that
-// together cover at least a second.
+// together cover at least a second, more for a slow flow.
 type breaker struct {
 	open bool
 
@@ -47,11 +50,13 @@ func (b *breaker) add(now time.Duration, m *wire.LossReport) verdict {
 	b.lost += uint64(lostOf(m))
 	b.received += uint64(m.Received)
 	b.ce += uint64(m.CEMarked)
-	if b.span < breakerWindow {
+	const telling = breakerEvidence * breakerLoss
+	events := max(b.lost, b.ce)
+	if b.span < breakerWindow || b.expected < breakerEvidence && events < telling && b.span < breakerRecover {
 		return unchanged
 	}
 	start := now - b.span
-	bad := float64(b.lost) > breakerLoss*float64(b.expected) || float64(b.ce) > breakerCE*float64(b.received)
+	bad := events >= telling && (float64(b.lost) > breakerLoss*float64(b.expected) || float64(b.ce) > breakerCE*float64(b.received))
 	b.span, b.expected, b.lost, b.received, b.ce = 0, 0, 0, 0, 0
 	if bad {
 		return b.addBad(now, start)

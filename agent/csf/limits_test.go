@@ -433,18 +433,57 @@ func TestSection10_BreakerStartsAnewWithEveryBadWindow(t *testing.T) {
 	now := start
 	feed := func(lost uint32) verdict {
 		now += time.Second
-		return b.add(now, &wire.LossReport{Interval: 1e6, Expected: 100, Received: 100 - lost})
+		return b.add(now, &wire.LossReport{Interval: 1e6, Expected: 1000, Received: 1000 - lost})
 	}
-	if feed(50) != opened {
+	if feed(500) != opened {
 		t.Fatal("not opened")
 	}
 	for range 9 {
 		feed(0)
 	}
-	feed(50)
+	feed(500)
 	for i := range 10 {
 		if v := feed(0); (v == recovered) != (i == 9) {
 			t.Fatalf("%v after %d good windows", v, i+1)
+		}
+	}
+}
+
+// A slow flow on a path that loses 5 %: some of its seconds lose more than a tenth, by chance. They open nothing, while a loss of 20 % opens it within
+// the packets that it takes to know, and a flow without packets is taken for good after ten seconds.
+func TestSection10_FewPacketsDoNotOpenTheBreaker(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for _, perSecond := range []int{1, 20, 50, 150, 400} {
+		var b breaker
+		now := start
+		second := func(p float64) verdict {
+			lost := 0
+			for range perSecond {
+				if rng.Float64() < p {
+					lost++
+				}
+			}
+			now += time.Second
+			return b.add(now, &wire.LossReport{Interval: 1e6, Expected: uint32(perSecond), Received: uint32(perSecond - lost)})
+		}
+		for i := range 3600 {
+			if second(0.05) != unchanged {
+				t.Fatalf("%d packets a second: opened after %d s of 5 %%", perSecond, i)
+			}
+		}
+		if perSecond < 20 {
+			continue // too little to harm anybody
+		}
+		for i := 1; second(0.20) != opened; i++ {
+			if i*perSecond > 2*breakerEvidence {
+				t.Fatalf("%d packets a second: still closed after %d s of 20 %%", perSecond, i)
+			}
+		}
+		perSecond = 0
+		for i := 1; second(0) != recovered; i++ {
+			if i == 20 {
+				t.Fatal("still open after 20 s without packets")
+			}
 		}
 	}
 }
