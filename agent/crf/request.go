@@ -189,9 +189,10 @@ func (f *Flow) asked(now time.Duration, g *gap) {
 }
 
 // gapOver ends the waiting for a gap when all rounds are over, when it is as old as a block may become, or when it fills the space
-// between two known blocks and a request for it was not answered: then its positions belong to no block (Section 7.2, rule 3).
+// between two known blocks and the coded rounds were not answered: then its positions belong to no block (Section 7.2, rule 3). One
+// round proves too little: a slow flow has blocks of one packet, and its request or the answer may be lost, or denied by a budget.
 func (f *Flow) gapOver(now time.Duration, g *gap) bool {
-	between := g.rounds > 0 && f.win.has(g.first-1, known) && f.win.has(g.end, known)
+	between := g.rounds >= codedRounds && f.win.has(g.first-1, known) && f.win.has(g.end, known)
 	switch {
 	case between && g.rounds < allRounds:
 		f.stats.LetGo += uint64(g.end - g.first)
