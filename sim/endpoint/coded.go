@@ -47,11 +47,12 @@ func (s *codedSender) NextDeadline() time.Duration {
 
 // Next implements Sender.
 func (s *codedSender) Next(now time.Duration) (Packet, bool) {
-	s.stats.Timeouts += s.expire(now)
+	expired, _ := s.expire(now)
+	s.stats.Timeouts += expired
 	if seq, ok := s.waiting(); ok {
 		s.resend.pop()
 		p := s.packet(seq)
-		p.Transfer = s.open[0].end()
+		p.Edge = s.open[0].end()
 		s.book.sent(&p, true)
 		s.scoreboard.sent(now, seq)
 		return p, true
@@ -87,7 +88,7 @@ func (s *codedSender) first() Packet {
 		return p
 	}
 	p := s.packet(s.run)
-	p.Transfer = t.end()
+	p.Edge = t.end()
 	s.parity = 0
 	s.run++
 	s.book.sent(&p, false)
@@ -104,7 +105,7 @@ func (s *codedSender) last() Packet {
 
 func (s *codedSender) parityPacket(block uint64, index int) Packet {
 	t := &s.open[0]
-	p := Packet{Kind: Parity, Seq: t.first + block*uint64(s.cfg.Code.K), Other: uint64(index), Transfer: t.end(), Octets: int32(s.path.MTU)}
+	p := Packet{Kind: Parity, Seq: t.first + block*uint64(s.cfg.Code.K), Other: uint64(index), Edge: t.end(), Octets: int32(s.path.MTU)}
 	if !s.bare {
 		p.Octets += headers
 	}
@@ -218,7 +219,7 @@ func (r *codedReceiver) Handle(now time.Duration, p *Packet) {
 // begin prepares for the transfer of a packet, as its posted receive does.
 func (r *codedReceiver) begin(now time.Duration, p *Packet) {
 	k, m := r.cfg.Code.K, r.cfg.Code.M
-	r.end = p.Transfer
+	r.end = p.Edge
 	packets := int(r.end - r.expected)
 	n := (packets + k - 1) / k
 	r.blocks = r.blocks[:0]
@@ -281,11 +282,7 @@ func (r *codedReceiver) Next(now time.Duration) (Packet, bool) {
 		return Packet{}, false
 	}
 	p := r.answers.pop()
-	if p.Kind == NACK {
-		r.stats.NAKsSent++
-	} else {
-		r.stats.AcksSent++
-	}
+	r.stats.answered(&p)
 	return p, true
 }
 

@@ -16,13 +16,16 @@ const (
 	GoBackN Kind = iota
 	SelectiveRepeat
 	Coded
+	MRC
+	VeRoCE
+	kinds
 )
 
-var kindNames = [...]string{"go-back-N", "selective repeat", "fixed code"}
+var kindNames = [kinds]string{"go-back-N", "selective repeat", "fixed code", "MRC", "veRoCE"}
 
 // String returns the transport's name.
 func (k Kind) String() string {
-	if int(k) >= len(kindNames) {
+	if k >= kinds {
 		return "unknown"
 	}
 	return kindNames[k]
@@ -32,14 +35,20 @@ func (k Kind) String() string {
 type Config struct {
 	Kind Kind
 
-	// Window bounds the packets sent and not acknowledged. 0: GoBackN twice the packets of a round trip, others as many as
-	// numbering allows.
+	// Window bounds the packets sent and not acknowledged. 0: SelectiveRepeat and Coded as many as numbering allows, the others twice the
+	// packets of a round trip.
 	Window int
-	// Timeout is the local ACK timeout of GoBackN, and how long SelectiveRepeat waits for the acknowledgement of a packet. 0: GoBackN
-	// the smallest 4.096 us x 2^n that is over two round trips, at least n = 14; the others 3 round trips.
+	// Timeout is the local ACK timeout, and how long SelectiveRepeat waits for the acknowledgement of a packet. 0: SelectiveRepeat and
+	// Coded 3 round trips, the others the smallest 4.096 us x 2^n that is over two round trips, at least n = 14.
 	Timeout time.Duration
-	// Retries is how often in a row GoBackN goes back without progress before the connection fails; 0: 7, below 0: for ever.
+	// Retries is how often in a row GoBackN goes back without progress, and MRC and VeRoCE send a packet after a timeout, before the connection
+	// fails; 0: 7, below 0: for ever.
 	Retries int
+	// Range is how many packets the receiver of MRC (max_psn_range) and VeRoCE (its physical bitmap) keeps track of. 0: MRC twice the
+	// packets of a round trip, in units of 128 and at most the 32,640 that its field holds; VeRoCE as Window.
+	Range int
+	// Distance is how many packets may overtake one before MRC's sender takes it for lost, and VeRoCE's receiver sends a SACK; 0: 16.
+	Distance int
 	// NACK makes the receiver of SelectiveRepeat name missing packets, so that a loss costs one round trip.
 	NACK bool
 
@@ -72,35 +81,49 @@ const (
 	usualTimeout   = 14 // 67 ms
 	usualRetries   = 7
 	usualPatience  = 0.5
+	usualDistance  = 16
 	repeatRTTs     = 3
 )
 
 // normal returns the settings with defaults filled in, or what is wrong with them.
 func (c Config) normal(p Path) (Config, error) {
 	switch {
-	case c.Kind > Coded:
+	case c.Kind >= kinds:
 		return c, fmt.Errorf("transport %d is not known", c.Kind)
 	case c.Window < 0 || c.Window > maxWindow || c.Timeout < 0:
-		return c, fmt.Errorf("a window is between 0 and 2^23 packets, a timeout not negative")
+		return c, errors.New("a window is between 0 and 2^23 packets, a timeout not negative")
+	case c.Range < 0 || c.Range > maxWindow || c.Distance < 0 || c.Kind == MRC && (c.Range%rangeUnit != 0 || c.Range > mostRange):
+		return c, errors.New("a range is between 0 and 2^23 packets, that of MRC a multiple of 128 up to 32,640; a distance is not negative")
 	case c.Kind == Coded && (c.Code.K < 1 || c.Code.K > 64 || c.Code.M < 1 || c.Code.M > 64 || c.Code.Patience < 0):
 		return c, errors.New("a code has 1 to 64 packets of data and of parity, and a patience that is not negative")
 	case p.MTU < 1 || p.RTT < 0 || p.Packet <= 0:
 		return c, errors.New("a path needs an MTU and a packet time")
 	}
+	flight := min(max(2*int(p.RTT/p.Packet), leastWindow), maxWindow)
+	numbered := c.Kind == SelectiveRepeat || c.Kind == Coded
 	if c.Window == 0 {
-		c.Window = maxWindow
-		if c.Kind == GoBackN {
-			c.Window = min(max(2*int(p.RTT/p.Packet), leastWindow), maxWindow)
+		c.Window = flight
+		if numbered {
+			c.Window = maxWindow
 		}
 	}
 	if c.Timeout == 0 {
 		c.Timeout = repeatRTTs * p.RTT
-		if c.Kind == GoBackN {
+		if !numbered {
 			c.Timeout = ackTimeoutUnit << usualTimeout
 			for c.Timeout <= 2*p.RTT {
 				c.Timeout *= 2
 			}
 		}
+	}
+	if c.Range == 0 {
+		c.Range = c.Window
+		if c.Kind == MRC {
+			c.Range = min((flight+rangeUnit-1)/rangeUnit*rangeUnit, mostRange)
+		}
+	}
+	if c.Distance == 0 {
+		c.Distance = usualDistance
 	}
 	if c.Retries == 0 {
 		c.Retries = usualRetries
@@ -122,6 +145,10 @@ func New(c Config, p Path) (Sender, Receiver, error) {
 		return newRepeatSender(c, p), newRepeatReceiver(c, p), nil
 	case Coded:
 		return newCodedSender(c, p), newCodedReceiver(c, p), nil
+	case MRC:
+		return newMRCSender(c, p), newMRCReceiver(c), nil
+	case VeRoCE:
+		return newVeRoCESender(c, p), newVeRoCEReceiver(c), nil
 	default:
 		return newGoBackNSender(c, p), newGoBackNReceiver(c), nil
 	}

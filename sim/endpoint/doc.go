@@ -10,6 +10,8 @@
 //	gobackn.go   RoCEv2 RC: go-back-N, one NAK a gap, local ACK timeout, retry count
 //	repeat.go    selective repeat with a retransmission timeout, with or without NACKs (SDR-RDMA Section 4.1)
 //	coded.go     a fixed erasure code, MDS or XOR, that falls back to selective repeat (SDR-RDMA Section 4.2)
+//	mrc.go       Multipath Reliable Connection: SACK, NACK, max_psn_range, local ACK timeout
+//	veroce.go    veRoCE: cumulative ACK, lazy SACK, RxtPSN, Packet Drop NAK, transport timer
 //
 // go-back-N follows the rules of sim/rc, the queue pair of the lab, and a test compares the two packet by packet.
 package endpoint

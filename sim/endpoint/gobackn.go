@@ -192,11 +192,7 @@ func (r *goBackNReceiver) Next(time.Duration) (Packet, bool) {
 	}
 	p := r.answers[0]
 	r.answers = append(r.answers[:0], r.answers[1:]...)
-	if p.Kind == Ack {
-		r.stats.AcksSent++
-	} else {
-		r.stats.NAKsSent++
-	}
+	r.stats.answered(&p)
 	return p, true
 }
 

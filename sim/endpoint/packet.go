@@ -11,10 +11,11 @@ type PacketKind uint8
 const (
 	Data   PacketKind = iota
 	Parity            // of a fixed code: Seq is that of the block's first data packet, Other its place among the block's parity
-	Ack               // all before Seq have come; Other is one more that has come, or Seq
+	Ack               // all before Seq have come; and Other, unless it is Seq
 	NAK               // go-back-N: all before Seq have come, Seq has not
-	NACK              // the packets Seq to Other-1 are missing
+	NACK              // the packets Seq to Other-1 are missing, for Reason
 	Done              // the transfer whose last packet is Seq-1 is complete
+	SACK              // as Ack, and the packets Edge+i for which bit i of Bits is set have come
 )
 
 // Packet is a packet of a transport, without its octets.
@@ -24,13 +25,29 @@ type Packet struct {
 	First  bool // of an RDMA message
 	Last   bool // of an RDMA message
 	Cut    bool // the network trimmed it: its data is missing
+	Again  bool // the transport's flag of a retransmission
+	Reason Reason
 	Data   int32
 	Octets int32 // of the whole frame
 	Seq    uint64
 	Other  uint64
-	// Transfer is the number after the last packet of the transfer, for transports whose receiver knows what was posted.
-	Transfer uint64
+	// Edge is, of Data and Parity of a fixed code, the number after the transfer's last packet, which the receiver knows from what was posted; of
+	// SACK the first packet that Bits tells of.
+	Edge uint64
+	Bits [2]uint64
+	// Range is how many packets from Seq on the receiver of MRC takes.
+	Range int32
 }
+
+// Reason is why a receiver names a packet in a NACK.
+type Reason uint8
+
+// Reasons.
+const (
+	Missing     Reason = iota // packets after it have come
+	Trimmed                   // its data was cut off
+	OutOfWindow               // it is further ahead than the receiver keeps track
+)
 
 // Octets of headers: Ethernet, IPv4, UDP, BTH and ICRC; the RETH of the first packet of a WRITE; and of an acknowledgement the AETH.
 const (
@@ -94,4 +111,14 @@ type ReceiverStats struct {
 	OutOfSequence, Duplicates uint64
 	AcksSent, NAKsSent        uint64
 	Decoded                   uint64 // packets restored by a fixed code
+	OutOfWindow               uint64 // further ahead than the receiver keeps track
+}
+
+// answered counts an answer.
+func (s *ReceiverStats) answered(p *Packet) {
+	if p.Kind == NAK || p.Kind == NACK {
+		s.NAKsSent++
+	} else {
+		s.AcksSent++
+	}
 }

@@ -42,7 +42,8 @@ func (s *repeatSender) NextDeadline() time.Duration {
 
 // Next implements Sender.
 func (s *repeatSender) Next(now time.Duration) (Packet, bool) {
-	s.stats.Timeouts += s.expire(now)
+	expired, _ := s.expire(now)
+	s.stats.Timeouts += expired
 	seq, repeated := s.waiting()
 	switch {
 	case repeated:
@@ -75,15 +76,10 @@ func (s *repeatSender) Handle(now time.Duration, p *Packet) {
 }
 
 func (s *repeatSender) acknowledge(now time.Duration, p *Packet) {
-	news := p.Other < s.next && s.ack(p.Other)
-	for seq := s.una; seq < min(p.Seq, s.next); seq++ {
-		news = s.ack(seq) || news
-	}
-	if !news {
+	if !s.come(p, s.next) {
 		s.stats.Stale++
 		return
 	}
-	s.settle()
 	s.complete(now, s.una)
 }
 
@@ -98,14 +94,12 @@ func (s *repeatSender) missing(now time.Duration, p *Packet) {
 
 // repeatReceiver acknowledges each packet, and names gaps if it is told to.
 type repeatReceiver struct {
-	cfg      Config
-	path     Path
-	expected uint64 // all before have come
-	newest   uint64 // none from here on has come
-	came     []bool // from expected on, by number modulo its length, a power of two
-	gaps     fifo[gap]
-	answers  fifo[Packet]
-	stats    ReceiverStats
+	record
+	cfg     Config
+	path    Path
+	gaps    fifo[gap]
+	answers fifo[Packet]
+	stats   ReceiverStats
 }
 
 // gap is packets that were missing when they were named last.
@@ -119,61 +113,25 @@ func newRepeatReceiver(c Config, p Path) *repeatReceiver { return &repeatReceive
 // Handle implements Receiver.
 func (r *repeatReceiver) Handle(now time.Duration, p *Packet) {
 	r.stats.Received++
-	switch {
-	case p.Cut:
-		if r.cfg.NACK && p.Seq >= r.newest {
-			r.cut(now, p.Seq)
+	if newest := r.newest; p.Seq > newest || p.Cut && p.Seq == newest {
+		r.stats.OutOfSequence++
+		r.pass(p.Seq)
+		if p.Cut {
+			r.pass(p.Seq + 1)
 		}
+		if r.cfg.NACK {
+			r.name(now, newest, r.newest)
+		}
+	}
+	if p.Cut {
 		return
-	case p.Seq < r.expected || p.Seq < r.newest && r.has(p.Seq):
+	}
+	if r.accept(p.Seq) {
+		r.stats.Accepted++
+	} else {
 		r.stats.Duplicates++
-	default:
-		r.accept(now, p.Seq)
 	}
 	r.answers.push(Packet{Kind: Ack, Seq: r.expected, Other: p.Seq, Octets: ackOctets})
-}
-
-func (r *repeatReceiver) has(seq uint64) bool { return r.came[seq&uint64(len(r.came)-1)] }
-
-func (r *repeatReceiver) accept(now time.Duration, seq uint64) {
-	r.stats.Accepted++
-	if seq > r.newest {
-		r.stats.OutOfSequence++
-		if r.cfg.NACK {
-			r.name(now, r.newest, seq)
-		}
-	}
-	r.newest = max(r.newest, seq+1)
-	r.reach()
-	mask := uint64(len(r.came) - 1)
-	r.came[seq&mask] = true
-	for r.expected < r.newest && r.came[r.expected&mask] {
-		r.came[r.expected&mask] = false
-		r.expected++
-	}
-}
-
-// cut takes a packet whose data was trimmed off: it is missing, and so is what was passed over.
-func (r *repeatReceiver) cut(now time.Duration, seq uint64) {
-	r.name(now, r.newest, seq+1)
-	r.newest = seq + 1
-	r.reach()
-}
-
-func (r *repeatReceiver) reach() {
-	n := max(len(r.came), 64)
-	for r.newest-r.expected > uint64(n) {
-		n *= 2
-	}
-	if n == len(r.came) {
-		return
-	}
-	came := make([]bool, n)
-	for i := range r.came {
-		seq := r.expected + uint64(i)
-		came[seq&uint64(n-1)] = r.has(seq)
-	}
-	r.came = came
 }
 
 // name tells the sender that packets are missing, and looks again when they could have come.
@@ -186,7 +144,7 @@ func (r *repeatReceiver) name(now time.Duration, first, end uint64) {
 func (r *repeatReceiver) nameAgain(now time.Duration) {
 	for r.gaps.len() > 0 && r.gaps.front().due <= now {
 		g := r.gaps.pop()
-		for seq := max(g.first, r.expected); seq < g.end; seq++ {
+		for seq := g.first; seq < g.end; seq++ {
 			if r.has(seq) {
 				continue
 			}
@@ -206,11 +164,7 @@ func (r *repeatReceiver) Next(now time.Duration) (Packet, bool) {
 		return Packet{}, false
 	}
 	p := r.answers.pop()
-	if p.Kind == Ack {
-		r.stats.AcksSent++
-	} else {
-		r.stats.NAKsSent++
-	}
+	r.stats.answered(&p)
 	return p, true
 }
 

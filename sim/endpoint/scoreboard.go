@@ -3,6 +3,7 @@
 package endpoint
 
 import (
+	"math/bits"
 	"time"
 
 	"crem.dev/crem/agent/roce"
@@ -20,8 +21,10 @@ const (
 
 // entry is what a scoreboard knows of a packet.
 type entry struct {
-	sent time.Duration // the last time
-	at   standing
+	sent     time.Duration // the last time
+	at       standing
+	inferred bool  // taken for lost once because others have come
+	tries    uint8 // timeouts
 }
 
 // timed is a transmission that is given up on at sent plus timeout.
@@ -37,6 +40,7 @@ type scoreboard struct {
 	ring    []entry // from una on, by number modulo its length, a power of two
 	timers  fifo[timed]
 	resend  fifo[uint64]
+	aloft   int // packets that are flying
 }
 
 // reach makes room for packets before end.
@@ -63,13 +67,16 @@ func (b *scoreboard) in(seq uint64) bool { return seq >= b.una && seq-b.una < ui
 
 // sent notes a transmission.
 func (b *scoreboard) sent(now time.Duration, seq uint64) {
-	*b.at(seq) = entry{sent: now, at: flying}
+	e := b.at(seq)
+	e.sent, e.at = now, flying
+	b.aloft++
 	b.timers.push(timed{seq, now})
 }
 
 // queue marks a packet to be sent again.
 func (b *scoreboard) queue(seq uint64) {
 	if e := b.at(seq); e.at != again && e.at != acked {
+		b.land(e)
 		e.at = again
 		b.resend.push(seq)
 	}
@@ -80,8 +87,16 @@ func (b *scoreboard) ack(seq uint64) bool {
 	if !b.in(seq) || b.at(seq).at == acked {
 		return false
 	}
+	b.land(b.at(seq))
 	b.at(seq).at = acked
 	return true
+}
+
+// land takes a packet out of those in flight.
+func (b *scoreboard) land(e *entry) {
+	if e.at == flying {
+		b.aloft--
+	}
 }
 
 // settle moves una over what is acknowledged. What it passes over is unsent when its place is used anew.
@@ -112,13 +127,49 @@ func (b *scoreboard) timer() time.Duration {
 	return b.timers.front().sent + b.timeout
 }
 
-// expire queues what is given up on by now, and returns how many those are.
-func (b *scoreboard) expire(now time.Duration) (n uint64) {
+// expire queues what is given up on by now. It returns how many those are, and how often the one was that was given up on most.
+func (b *scoreboard) expire(now time.Duration) (n uint64, most int) {
 	for b.timer() <= now {
-		b.queue(b.timers.pop().seq)
+		seq := b.timers.pop().seq
+		e := b.at(seq)
+		if e.tries < 255 {
+			e.tries++
+		}
+		most = max(most, int(e.tries))
+		b.queue(seq)
 		n++
 	}
-	return n
+	return n, most
+}
+
+// come takes the news of an answer that all packets before upto, another one, and those of a bitmap have come. Packets from next on have not
+// been sent. It says whether anything is news.
+func (b *scoreboard) come(p *Packet, next uint64) (news bool) {
+	if p.Other != p.Seq && p.Other < next {
+		news = b.ack(p.Other)
+	}
+	for seq := b.una; seq < min(p.Seq, next); seq++ {
+		news = b.ack(seq) || news
+	}
+	for i, word := range p.Bits {
+		for ; word != 0; word &= word - 1 {
+			if seq := p.Edge + uint64(64*i+bits.TrailingZeros64(word)); seq < next {
+				news = b.ack(seq) || news
+			}
+		}
+	}
+	b.settle()
+	return news
+}
+
+// highest is the newest packet that a bitmap names, false if it is empty.
+func (p *Packet) highest() (uint64, bool) {
+	for i := len(p.Bits) - 1; i >= 0; i-- {
+		if p.Bits[i] != 0 {
+			return p.Edge + uint64(64*i+bits.Len64(p.Bits[i])-1), true
+		}
+	}
+	return 0, false
 }
 
 // waiting returns the next packet to be sent again, false without any.

@@ -64,7 +64,10 @@ func (p *Pipe[T]) Send(now time.Duration, packet T, octets int, field ecn.Codepo
 	if p.turn++; p.turn == len(p.lanes) {
 		p.turn = 0
 	}
-	start := max(int64(now)*1000, l.busy)
+	start := l.busy
+	if idle := int64(now)*1000 - start; idle >= 1000 { // less is what Free has rounded up
+		start = int64(now) * 1000
+	}
 	waiting := p.waiting(start - int64(now)*1000)
 	p.stats.Peak = max(p.stats.Peak, waiting)
 	a := arrival[T]{packet: packet, octets: int32(octets)}

@@ -64,6 +64,16 @@ func TestTimeOnTheWire(t *testing.T) {
 	if s := p.Stats(); len(all) != n || s.Delivered != n || s.SentOctets != n*octets || s.DeliveredOctets != n*octets {
 		t.Errorf("%d packets, %+v", len(all), s)
 	}
+	// A sender that waits until the wire is free leaves no gap.
+	q := pipe(t, Link{Rate: 400e9, Framing: 64}, 1)
+	now := time.Duration(0)
+	for i := range n {
+		q.Send(now, i, octets, ecn.ECT0)
+		now = q.Free()
+	}
+	if exact := math.Ceil(n * (octets + 64) * 8 / 400.); math.Abs(float64(now)-exact) > 1 {
+		t.Errorf("%d packets, each sent when the wire was free, took %v, not %v ns", n, now, exact)
+	}
 	if free := p.Free(); free != all[n-1].at-time.Millisecond {
 		t.Errorf("the wire is free at %v, the last packet left it at %v", free, all[n-1].at-time.Millisecond)
 	}
