@@ -56,6 +56,8 @@ func (c Cost) minus(d Cost) Cost {
 	}
 }
 
+func (c Cost) plus(d Cost) Cost { return c.minus(Cost{}.minus(d)) }
+
 // Memory is octets of pools.
 type Memory struct{ Sender, Receiver int64 }
 

@@ -41,6 +41,7 @@ type Simulation struct {
 	bufs     gateway.Buffers
 
 	posted      int
+	allowed     int           // transfers that may be posted by now
 	postAt      time.Duration // of the next transfer, while fewer than Outstanding are under way
 	completed   int
 	completions []time.Duration
@@ -56,7 +57,7 @@ func New(s Scenario) (*Simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Simulation{scenario: s}
+	x := &Simulation{scenario: s, allowed: s.Warmup + s.Messages}
 	if x.forth, err = world.NewPipe[gateway.Packet](s.Link, s.Seed); err != nil {
 		return nil, fmt.Errorf("link: %w", err)
 	}
@@ -140,7 +141,7 @@ func (x *Simulation) answers() time.Duration {
 
 // posts is when the next transfer is posted.
 func (x *Simulation) posts() time.Duration {
-	if x.posted-x.completed < x.scenario.Outstanding && x.posted < x.scenario.Warmup+x.scenario.Messages {
+	if x.posted-x.completed < x.scenario.Outstanding && x.posted < x.allowed {
 		return x.postAt
 	}
 	return roce.Never

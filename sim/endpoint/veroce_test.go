@@ -109,7 +109,7 @@ func TestVeRoCERxtPSN(t *testing.T) {
 	expect("the same SACK again")
 }
 
-// "A trimmed packet is answered by Packet Drop NAK at once, and each NAK triggers the retransmission of one PSN."
+// "A trimmed packet is answered by Packet Drop NAK, and each NAK triggers the retransmission of one PSN." At once.
 func TestVeRoCEPacketDropNAK(t *testing.T) {
 	d := newDuel(t, Config{Kind: VeRoCE})
 	d.cut = lost(1, 20, 21, 99)
@@ -176,7 +176,7 @@ func TestVeRoCEBounds(t *testing.T) {
 	}
 }
 
-// "The receiver must recognise duplicates, and not complete an action with side effects twice because of a retransmission."
+// "The receiver must recognise duplicates, and not complete an action with side effects twice because of a retransmission." Here each is sent more than once.
 func TestVeRoCEDuplicatesCompleteOnce(t *testing.T) {
 	d := newDuel(t, Config{Kind: VeRoCE, Timeout: 2 * time.Millisecond, Retries: -1})
 	d.post(100, 10).run(time.Second)
