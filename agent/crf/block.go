@@ -21,6 +21,7 @@ type block struct {
 
 	open     bool // false once it is complete or given up
 	opened   time.Duration
+	missedAt time.Duration // when the youngest of its missing positions was first known to be missing
 	symbolAt time.Duration // of the newest REPAIR
 	last     bool          // the last ordinary symbol has come
 	tail     bool          // a missing position may still be on its way: it lies past the newest packet
@@ -147,12 +148,15 @@ func (f *Flow) await(now time.Duration, b *block, want fec.Bitmap) {
 	for j := want.First(); j >= 0; j = want.Next(j + 1) {
 		p := b.first + pos(j)
 		s := f.win.make(p)
-		if s == nil || s.has(p, missing) {
+		if s == nil {
 			continue
 		}
-		s.set(p, missing)
-		s.since[p.index()] = f.missingSince(now, p)
-		f.stats.Missing++
+		if !s.has(p, missing) {
+			s.set(p, missing)
+			s.since[p.index()] = f.missingSince(now, p)
+			f.stats.Missing++
+		}
+		b.missedAt = max(b.missedAt, s.since[p.index()])
 	}
 }
 

@@ -126,6 +126,19 @@ func TestMemoryInOrder(t *testing.T) {
 	}
 }
 
+// Packets kept because of a gap go back when it is filled: reordering costs no memory for good.
+func TestMemoryUnderReordering(t *testing.T) {
+	w := configured(t, fec.Cauchy, 32, 0, immediate)
+	for i := range 100 {
+		first := 100 + 200*i
+		w.packets(first, 200, first+50)
+		w.packets(first+50, 1)
+		if n := w.f.cells; n > 2*32 {
+			t.Fatalf("%d packets kept after %d packets, nothing is missing", n, first-100+200)
+		}
+	}
+}
+
 func BenchmarkInOrder(b *testing.B) {
 	for _, data := range []int{1024, 4096} {
 		b.Run(fmt.Sprint(data), func(b *testing.B) {

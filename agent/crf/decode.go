@@ -250,7 +250,7 @@ func (f *Flow) deliverDecoded(now time.Duration, b *block, miss, unknown fec.Bit
 		s.set(p, late)
 		f.stats.Missing--
 		f.stats.Restored++
-		f.countLost(now, s, p)
+		f.doubtLost(now, s, p)
 		f.reporting(now).restored++
 		P := x.out[j].Payload()
 		s.ops[p.index()] = roce.Opcode(P[0])

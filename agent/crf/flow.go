@@ -84,6 +84,7 @@ type Flow struct {
 	template roce.Template
 
 	report report
+	doubts doubts
 
 	cells  int // cells taken from the pool
 	widest int // the largest T among them
@@ -174,6 +175,9 @@ func (f *Flow) abandon(cause ReleaseCause, acts *[]Action) {
 		f.giveUpGap(f.gaps[0])
 	}
 	f.told = f.told[:0]
+	for f.doubts.len() > 0 {
+		f.settleDoubt(f.active)
+	}
 	f.clearReplay()
 	for n := f.win.low; n < f.win.high; n++ {
 		s := f.win.segment(n)

@@ -95,7 +95,7 @@ func TestSection6_2_CRF1_NamedInABlockRequest(t *testing.T) {
 	m := w.src.repair(100, 8, 0)
 	m.Last = true
 	w.repair(m)
-	w.wait(time.Microsecond)
+	w.wait(longestTolerance)
 	if len(w.requests()) != 1 || w.f.stats.Lost != 2 {
 		t.Fatalf("%+v", w.f.stats)
 	}

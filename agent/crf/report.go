@@ -73,6 +73,7 @@ func (f *Flow) sendReport(now time.Duration, acts *[]Action) {
 		r.active = false
 		return
 	}
+	f.settleDoubts(now)
 	expected := max(r.expected, r.received)
 	f.learnLoss(expected, r.received)
 	const size = 40
@@ -86,6 +87,9 @@ func (f *Flow) sendReport(now time.Duration, acts *[]Action) {
 		f.stats.LossReports++
 	}
 	*r = report{expected: r.expected - expected}
+	if f.doubts.len() > 0 {
+		f.reporting(now) // so that they are told of, whatever comes
+	}
 }
 
 // learnLoss takes an interval into the moving average by which delta is chosen (Section 7.1, rule 1).

@@ -124,15 +124,70 @@ func TestSection8_1_Received(t *testing.T) {
 	w.packets(105, 1) // reordered: received, nothing lost
 	w.packets(103, 3) // duplicates
 	w.repair(w.src.repair(100, 8, 0))
-	w.packets(102, 1) // the original comes after all
 	w.packets(110, 5, 112)
 	w.wait(testRTT/4 + 1)
+	w.packets(102, 1) // the transport sends again what is restored
 	w.packets(112, 1) // retransmitted: late
 	w.wait(100 * time.Millisecond)
 	sum, _, _ := w.reports()
 	if sum.Expected != 15 || sum.Received != 13 || sum.Restored != 1 {
 		t.Errorf("%+v, %+v", sum, w.f.stats)
 	}
+}
+
+// Rule 3: a packet that was restored and comes soon was overtaken, not lost. It is no burst of duplicates either. Reports in between do not
+// take it for lost.
+func TestSection8_1_OvertakenIsNotLost(t *testing.T) {
+	for _, opt := range []option{immediate, with(longHold)} {
+		for _, c := range []struct {
+			after time.Duration
+			lost  uint64
+		}{{0, 0}, {testRTT / 4, 0}, {testRTT/4 + 1, 2}} {
+			w := configured(t, fec.Cauchy, 8, 1, opt)
+			w.packets(90, 10)
+			w.wait(testRTT - testRTT/8 - testRTT/16) // a report is due soon
+			w.packets(100, 8, 104)
+			w.repair(w.src.repair(100, 8, 0))
+			if w.f.stats.Restored != 1 {
+				t.Fatal("not restored")
+			}
+			w.wait(c.after)
+			w.packets(109, 1)
+			w.packets(104, 1)
+			w.packets(108, 1) // in a burst of duplicates, if that was one
+			w.wait(3 * testRTT)
+			sum, n, _ := w.reports()
+			if want := uint32(20 - c.lost); sum.Expected != 20 || sum.Received != want || n < 2 {
+				t.Errorf("%v after it was restored: %+v in %d reports, want %d received", c.after, sum, n, want)
+			}
+			if s := w.f.stats; s.Lost != c.lost || s.Late[LateBurst] != c.lost/2 || s.Restored != 1 {
+				t.Errorf("%v: %+v", c.after, s)
+			}
+		}
+	}
+}
+
+// More restored packets than are remembered: the oldest count as lost at once, and none twice.
+func TestSection8_1_DoubtsAreBounded(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 1, immediate)
+	const blocks = 2 * maxDoubts
+	for i := range blocks {
+		w.packets(100+8*i, 8, 103+8*i)
+		w.repair(w.src.repair(100+8*i, 8, 0))
+		if n := w.f.doubts.len(); n > maxDoubts || cap(w.f.doubts.list) > 2*maxDoubts {
+			t.Fatalf("%d in doubt, room for %d", n, cap(w.f.doubts.list))
+		}
+	}
+	if got := w.f.stats.Lost; got != blocks-maxDoubts {
+		t.Errorf("%d lost for sure", got)
+	}
+	w.packets(103+8*(blocks-1), 1) // the newest was overtaken
+	w.wait(3 * testRTT)
+	sum, _, _ := w.reports()
+	if w.f.stats.Lost != blocks-1 || sum.Expected != 8*blocks || sum.Received != 7*blocks+1 {
+		t.Errorf("%+v, %d lost", sum, w.f.stats.Lost)
+	}
+	check(t, w.f)
 }
 
 func TestSection8_1_CEAndIncomplete(t *testing.T) {

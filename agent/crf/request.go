@@ -28,7 +28,8 @@ type rangeRound struct {
 	answered bool
 }
 
-// blockDue is when a block must be looked at: to ask for it, or to give it up (Section 7.1, rule 3; Section 6.1, rule 8).
+// blockDue is when a block must be looked at: to ask for it, or to give it up (Section 7.1, rule 3; Section 6.1, rule 8). What is missing
+// may only be late, so nothing is asked for before the reordering tolerance is over.
 func (f *Flow) blockDue(b *block) time.Duration {
 	due := b.symbolAt + f.rtt.smooth/4
 	switch {
@@ -37,7 +38,7 @@ func (f *Flow) blockDue(b *block) time.Duration {
 	case b.rounds > 0:
 		due = b.asked + f.rtt.retry()
 	case b.last || f.ordinary > b.first:
-		due = b.symbolAt
+		due = max(b.symbolAt, b.missedAt+f.rtt.tolerance())
 	}
 	return min(due, b.opened+f.rtt.expiry())
 }

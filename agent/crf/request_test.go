@@ -44,8 +44,14 @@ func TestSection7_1_BlockDue(t *testing.T) {
 			m := w.src.repair(100, 8, 1)
 			m.Last = true
 			w.repair(m)
+		}, longestTolerance},
+		{"LAST has come, long after what is missing should have", func(w *world) {
+			w.wait(longestTolerance)
+			m := w.src.repair(100, 8, 1)
+			m.Last = true
+			w.repair(m)
 		}, 0},
-		{"a REPAIR of a later block has come", func(w *world) { w.packets(108, 8); w.repair(w.src.repair(108, 8, 0)) }, 0},
+		{"a REPAIR of a later block has come", func(w *world) { w.packets(108, 8); w.repair(w.src.repair(108, 8, 0)) }, longestTolerance},
 		{"SRTT/4 since its newest symbol", func(w *world) {}, testRTT / 4},
 		{"INFO is a symbol too", func(w *world) { w.wait(time.Millisecond); w.repair(w.src.info(100, 8)) }, testRTT / 4},
 	} {

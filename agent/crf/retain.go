@@ -87,8 +87,10 @@ func (f *Flow) settleRange(first, end pos) {
 
 // sweep settles what was kept only because of a gap at first..end-1 that is no more.
 func (f *Flow) sweep(first, end pos) {
-	f.sweepRange(first-pos(f.reach), min(first+pos(f.reach), end))
-	f.sweepRange(max(first+pos(f.reach), end), end+pos(f.reach))
+	reach := pos(f.reach)
+	left := min(first+reach, end)
+	f.sweepRange(first-reach, left)
+	f.sweepRange(max(left, end-reach), end+reach) // the middle of a long gap was near no other packet
 }
 
 func (f *Flow) sweepRange(first, end pos) {

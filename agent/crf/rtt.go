@@ -18,6 +18,9 @@ type rtt struct {
 // assumedRTT holds before any sample.
 const assumedRTT = 100 * time.Millisecond
 
+// longestTolerance is how long a missing packet may be merely late at most.
+const longestTolerance = 2 * time.Millisecond
+
 // shortest and longest bound a sample that is believed.
 const (
 	shortest = 10 * time.Microsecond
@@ -50,11 +53,14 @@ func (r *rtt) sample(d time.Duration) {
 
 // tolerance is how old a gap must be before it is asked for by range (Section 7.1, rule 3).
 func (r *rtt) tolerance() time.Duration {
-	return min(max(r.smooth/8, 50*time.Microsecond), 2*time.Millisecond)
+	return min(max(r.smooth/8, 50*time.Microsecond), longestTolerance)
 }
 
-// reorder is T_reorder of rule CRF 1.
-func (r *rtt) reorder() time.Duration { return r.least / 4 }
+// reorder is T_reorder of rule CRF 1. What the tolerance waits for is not late, also while only bounds of the round trip are known: the
+// transport's retransmission takes a round trip, of which an eighth of either bound is a part.
+func (r *rtt) reorder() time.Duration {
+	return max(r.least/4, min(r.smooth/8, longestTolerance))
+}
 
 // tail is how long a position past the newest arrived packet may still be on its way when a REPAIR already named it. REPAIRs
 // may take a faster path than the flow: without this every block they overtake would be restored for nothing.

@@ -22,6 +22,7 @@ const (
 	missing                // waited for: in a gap, or present in an open block
 	named                  // was named in a request
 	lost                   // counted as expected and not received
+	doubted                // restored, and lost unless its packet comes soon
 	held                   // the cell waits to be injected in order
 	fromKernel             // that packet was given up by the kernel program, not restored
 	known                  // belongs to a block of which a REPAIR came
@@ -55,7 +56,9 @@ func (s *segment) set(p pos, m mark)      { s.words[m] |= p.bit() }
 func (s *segment) clear(p pos, m mark)    { s.words[m] &^= p.bit() }
 
 // quiet says that nothing in the segment is waited for or kept.
-func (s *segment) quiet() bool { return s.inUse == 0 && s.words[missing]|s.words[held] == 0 }
+func (s *segment) quiet() bool {
+	return s.inUse == 0 && s.words[missing]|s.words[held]|s.words[doubted] == 0
+}
 
 // span returns the word with the bits of the positions first..end-1 that lie in segment n.
 func span(n, first, end pos) uint64 {

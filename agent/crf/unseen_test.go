@@ -75,6 +75,7 @@ func TestSection8_1_RepairsOfUnseenPackets(t *testing.T) {
 		w.k.failOpen = false
 		w.packets(110, 8, 114)
 		w.repair(w.src.repair(110, 8, 0))
+		w.wait(testRTT)
 		if s := w.f.Stats(); s.Lost != 1 || s.Restored != 1 || s.Unseen != 10 || s.BlockRequests+s.RangeRequests != 0 {
 			t.Errorf("%v: %+v", delivery, *s)
 		}
@@ -92,6 +93,7 @@ func TestSection6_LossInABlockWithUnseenPositions(t *testing.T) {
 	w.repair(w.src.repair(104, 8, 0))
 	w.repair(w.src.repair(104, 8, 1))
 	w.packets(112, 2)
+	w.wait(testRTT)
 	if s := w.f.Stats(); s.Restored != 1 || s.Lost != 1 || s.Unseen != 1 {
 		t.Errorf("%+v", *s)
 	}

@@ -16,21 +16,68 @@ const (
 	breakerWindow  = time.Second
 	breakerRecover = 10 * time.Second
 	breakerGiveUp  = 60 * time.Second
-	// Few packets prove nothing: of 20, two are lost once in four seconds at a loss of 5 %. A window goes on until it has this many packets, or as
-	// many losses or marks as would be a tenth of them, or is as long as the time without. At 5 % it then opens by chance once in half a day.
+
+	// Few packets prove nothing: of 20, two are lost once in four seconds at a loss of 5 %. A window reaches back until it has this many packets, or
+	// as many losses or marks as would be a tenth of them, or is as long as the time without. At 5 % it then opens by chance once in some hours.
 	breakerEvidence = 400
+	breakerTelling  = breakerEvidence * breakerLoss
+
+	// breakerSteps of a window are told apart; reports that cover less are taken together.
+	breakerSteps = 32
 )
 
-// breaker is the circuit breaker of a flow, in the sense of RFC 8084. Its windows are reckoned from LOSS_REPORT intervals that
-// together cover at least a second, more for a slow flow.
+// breaker is the circuit breaker of a flow, in the sense of RFC 8084. With every report it looks at the newest ones that together cover
+// a second, more for a slow flow: whichever second it is in which the condition holds, it shows as soon as that is over.
 type breaker struct {
 	open bool
 
-	span                         time.Duration // of the window that is being gathered
-	expected, lost, received, ce uint64
+	// A ring of steps, of which n are in use from first on. All but the newest are full, and twice breakerSteps full ones are a window.
+	steps    [2*breakerSteps + 2]sample
+	first, n int
+	sum      sample
 
-	bad, good           bool          // the last window was one
-	badSince, goodSince time.Duration // start of the unbroken run of such windows
+	judged bool          // there was a window
+	bad    bool          // the condition holds
+	since  time.Duration // so long
+}
+
+// sample is what LOSS_REPORTs say.
+type sample struct {
+	span                         time.Duration
+	expected, lost, received, ce uint64
+}
+
+func (s *sample) add(x *sample) {
+	s.span += x.span
+	s.expected += x.expected
+	s.lost += x.lost
+	s.received += x.received
+	s.ce += x.ce
+}
+
+func (s *sample) subtract(x *sample) {
+	s.span -= x.span
+	s.expected -= x.expected
+	s.lost -= x.lost
+	s.received -= x.received
+	s.ce -= x.ce
+}
+
+// window reports whether the reports say enough.
+func (s *sample) window() bool {
+	return s.span >= breakerWindow && (s.expected >= breakerEvidence || s.telling() || s.span >= breakerRecover)
+}
+
+// full reports whether the reports are a whole step.
+func (s *sample) full() bool {
+	return s.span >= breakerWindow/breakerSteps && (s.expected >= breakerEvidence/breakerSteps || s.span >= breakerRecover/breakerSteps)
+}
+
+func (s *sample) telling() bool { return max(s.lost, s.ce) >= breakerTelling }
+
+// impaired is the condition.
+func (s *sample) impaired() bool {
+	return s.telling() && (float64(s.lost) > breakerLoss*float64(s.expected) || float64(s.ce) > breakerCE*float64(s.received))
 }
 
 // verdict is what a report does to the breaker.
@@ -45,46 +92,47 @@ const (
 
 // add takes a LOSS_REPORT that came now.
 func (b *breaker) add(now time.Duration, m *wire.LossReport) verdict {
-	b.span += time.Duration(m.Interval) * time.Microsecond
-	b.expected += uint64(m.Expected)
-	b.lost += uint64(lostOf(m))
-	b.received += uint64(m.Received)
-	b.ce += uint64(m.CEMarked)
-	const telling = breakerEvidence * breakerLoss
-	events := max(b.lost, b.ce)
-	if b.span < breakerWindow || b.expected < breakerEvidence && events < telling && b.span < breakerRecover {
+	b.slide(&sample{
+		span: time.Duration(m.Interval) * time.Microsecond, expected: uint64(m.Expected), lost: uint64(lostOf(m)), received: uint64(m.Received), ce: uint64(m.CEMarked),
+	})
+	if !b.sum.window() {
 		return unchanged
 	}
-	start := now - b.span
-	bad := events >= telling && (float64(b.lost) > breakerLoss*float64(b.expected) || float64(b.ce) > breakerCE*float64(b.received))
-	b.span, b.expected, b.lost, b.received, b.ce = 0, 0, 0, 0, 0
-	if bad {
-		return b.addBad(now, start)
+	if bad := b.sum.impaired(); !b.judged || bad != b.bad {
+		b.judged, b.bad, b.since = true, bad, now
 	}
-	return b.addGood(now, start)
-}
-
-func (b *breaker) addBad(now, start time.Duration) verdict {
-	if !b.bad {
-		b.bad, b.good, b.badSince = true, false, start
-	}
-	switch {
-	case !b.open:
+	switch lasted := now - b.since; {
+	case b.bad && !b.open:
 		b.open = true
 		return opened
-	case now-b.badSince > breakerGiveUp:
+	case b.bad && lasted > breakerGiveUp:
 		return persistent
-	}
-	return unchanged
-}
-
-func (b *breaker) addGood(now, start time.Duration) verdict {
-	if !b.good {
-		b.good, b.bad, b.goodSince = true, false, start
-	}
-	if b.open && now-b.goodSince >= breakerRecover {
+	case !b.bad && b.open && lasted >= breakerRecover:
 		b.open = false
 		return recovered
 	}
 	return unchanged
 }
+
+// slide moves the window on to a report: the oldest steps that it does not need go.
+func (b *breaker) slide(x *sample) {
+	if newest := b.at(b.n - 1); b.n > 0 && !newest.full() {
+		newest.add(x)
+	} else {
+		*b.at(b.n) = *x
+		b.n++
+	}
+	b.sum.add(x)
+	for b.n > 1 {
+		rest := b.sum
+		if rest.subtract(b.at(0)); !rest.window() {
+			return
+		}
+		b.sum = rest
+		b.first = (b.first + 1) % len(b.steps)
+		b.n--
+	}
+}
+
+// at returns the i-th step, oldest first.
+func (b *breaker) at(i int) *sample { return &b.steps[(b.first+i+len(b.steps))%len(b.steps)] }

@@ -15,11 +15,12 @@ const (
 	growShare  = 1.0 / 16
 	excessLoss = 0.01
 	leastShare = 1.0 / 64
-	// excessSigmas standard deviations and excessSlack symbols must the excess exceed before it is believed, over at most
-	// excessSample symbols: a few lost symbols are no sign of congestion.
+	// excessSigmas standard deviations and excessSlack symbols must the excess exceed before it is believed, over excessSample
+	// symbols and excessRTTs SRTTs or less: a few lost symbols are no sign of congestion.
 	excessSigmas = 3
 	excessSlack  = 2
 	excessSample = 1000
+	excessRTTs   = 8
 
 	sentMarks = 64
 )
@@ -36,11 +37,11 @@ type repairPath struct {
 	marks [sentMarks]mark // total over time, a ring
 	count int             // marks that were made
 
-	// What the reports since the last verdict say: symbols sent, shifted by one SRTT because of what is in flight, symbols that
-	// arrived, and source packets.
-	edge                   uint64 // total up to which symbols are in sum
-	edgeAt                 time.Duration
-	sum, arrived           float64
+	// What the reports since the last verdict say: symbols that arrived, and source packets. An earlier report may have told of
+	// the first edge symbols that were sent.
+	edge                   uint64
+	begunAt, reportAt      time.Duration // the account began; the last report came
+	arrived                float64
 	sourceLost, sourceSent float64
 }
 
@@ -61,17 +62,17 @@ func (r *repairPath) sent(now, srtt time.Duration) {
 	r.total++
 }
 
-// sentUntil is how many symbols had been sent at a time of the recent past, as exactly as the marks tell.
-func (r *repairPath) sentUntil(at time.Duration) uint64 {
-	total := r.total
+// sentUntil is how many symbols had been sent at a time of the recent past: at least and at most, as exactly as the marks tell.
+func (r *repairPath) sentUntil(at time.Duration) (least, most uint64) {
+	most = r.total
 	for i := r.count - 1; i >= 0 && i >= r.count-sentMarks; i-- {
 		m := &r.marks[i%sentMarks]
 		if m.at <= at {
-			break
+			return m.total + 1, most
 		}
-		total = m.total
+		most = m.total
 	}
-	return total
+	return most, most
 }
 
 // shareAt is the share of the ordinary symbols that may be sent now: it grows back by 1/16 in every SRTT.
@@ -85,8 +86,9 @@ func (r *repairPath) shareAt(now, srtt time.Duration) float64 {
 
 // report takes a LOSS_REPORT: CE marks on REPAIR take the share down by half their fraction, loss beyond that of the flow by half,
 // once per SRTT.
-func (r *repairPath) report(now, srtt time.Duration, m *wire.LossReport) {
-	excess := r.excess(now, srtt, m)
+func (r *repairPath) report(now time.Duration, path *rtt, m *wire.LossReport) {
+	srtt := path.smoothed()
+	excess := r.excess(now, srtt, path.min(), m)
 	marked := 0.0
 	if m.RepairsReceived > 0 {
 		marked = min(float64(m.RepairsCEMarked)/float64(m.RepairsReceived), 1)
@@ -102,30 +104,38 @@ func (r *repairPath) report(now, srtt time.Duration, m *wire.LossReport) {
 	r.cut, r.cutAt = true, now
 }
 
-// excess reports whether more repair symbols were lost than the flow's loss and one percent explain. Reports tile the past: each
-// accounts for what was sent up to one SRTT ago since the report before.
-func (r *repairPath) excess(now, srtt time.Duration, m *wire.LossReport) bool {
+// excess reports whether more repair symbols were lost than the flow's loss and one percent explain. Reports tile the past, but which
+// symbols one accounts for is known only as well as the round trip is: an acknowledgement that waits for a lost packet makes SRTT
+// longer than what a symbol and its report take. So of the symbols sent, those count that must have arrived by now, which is as long
+// as SRTT exceeds the smallest round trip after it, and that no earlier report can have told of.
+func (r *repairPath) excess(now, srtt, least time.Duration, m *wire.LossReport) bool {
 	interval := time.Duration(m.Interval) * time.Microsecond
-	if r.edgeAt == 0 || now-r.edgeAt > interval+interval/2 {
-		// A report is missing: begin anew with this one's interval.
-		r.edge = r.sentUntil(now - srtt - interval)
-		r.sum, r.arrived, r.sourceLost, r.sourceSent = 0, 0, 0, 0
+	if r.reportAt == 0 || now-r.reportAt > interval+interval/2 {
+		r.account(now, now-least-interval) // a report is missing
 	}
-	edge := max(r.sentUntil(now-srtt), r.edge)
-	r.sum += float64(edge - r.edge)
-	r.edge, r.edgeAt = edge, now
+	r.reportAt = now
 	r.arrived += float64(m.RepairsReceived)
 	r.sourceLost += float64(lostOf(m))
 	r.sourceSent += float64(m.Expected)
+	sent := 0.0
+	if to, _ := r.sentUntil(now - (2*srtt - least)); to > r.edge {
+		sent = float64(to - r.edge)
+	}
 	expected := excessLoss
 	if r.sourceSent > 0 {
 		expected += r.sourceLost / r.sourceSent
 	}
 	expected = min(expected, 1)
-	lost := r.sum - r.arrived
-	over := lost > r.sum*expected+excessSigmas*math.Sqrt(r.sum*expected*(1-expected))+excessSlack
-	if over || r.sum >= excessSample {
-		r.sum, r.arrived, r.sourceLost, r.sourceSent = 0, 0, 0, 0
+	over := sent-r.arrived > sent*expected+excessSigmas*math.Sqrt(sent*expected*(1-expected))+excessSlack
+	if over || sent >= excessSample && now-r.begunAt >= excessRTTs*srtt {
+		r.account(now, now-least)
 	}
 	return over
+}
+
+// account begins a new account, with what was sent after a time.
+func (r *repairPath) account(now, after time.Duration) {
+	_, r.edge = r.sentUntil(after)
+	r.begunAt = now
+	r.arrived, r.sourceLost, r.sourceSent = 0, 0, 0
 }

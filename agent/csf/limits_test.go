@@ -395,15 +395,16 @@ func TestSection10_BreakerOpensAndRecovers(t *testing.T) {
 			w.report(expected, received, func(m *wire.LossReport) { m.Interval, m.CEMarked = 250000, ce })
 		}
 	}
-	second(100, 90, 0) // 10 % is not above ten percent
-	if w.f.State() != Protecting {
-		t.Fatal("opened at 10 %")
-	}
 	for range 3 {
 		w.report(100, 80, func(m *wire.LossReport) { m.Interval = 250000 })
 	}
 	if w.f.State() != Protecting {
 		t.Fatal("opened before a second was covered")
+	}
+	w.report(1000, 1000, func(m *wire.LossReport) { m.Interval = 1e6 })
+	second(100, 90, 0)
+	if w.f.State() != Protecting {
+		t.Fatal("opened at 10 %, which is not above ten percent")
 	}
 	w.report(100, 80, func(m *wire.LossReport) { m.Interval = 250000 })
 	if w.f.State() != Suspended || w.f.Stats().BreakerOpened != 1 || w.f.Explain().Why != WhyBreaker {
@@ -418,8 +419,8 @@ func TestSection10_BreakerOpensAndRecovers(t *testing.T) {
 	for w.f.State() == Suspended && w.now < opened+30*time.Second {
 		second(100, 95, 0)
 	}
-	// Good windows began one second before `opened`.
-	if got := w.now - opened + time.Second; got < 10*time.Second || got > 10*time.Second+time.Second {
+	// The second that ended with the last but one report before `opened` was good: a quarter of it had a loss of 20 %, the rest of 5 %.
+	if got := w.now - opened + 250*time.Millisecond; got < 10*time.Second || got > 10*time.Second+time.Second {
 		t.Errorf("back after %v", got)
 	}
 	second(100, 100, 51) // CE over 50 %
@@ -442,8 +443,8 @@ func TestSection10_BreakerStartsAnewWithEveryBadWindow(t *testing.T) {
 		feed(0)
 	}
 	feed(500)
-	for i := range 10 {
-		if v := feed(0); (v == recovered) != (i == 9) {
+	for i := range 11 {
+		if v := feed(0); (v == recovered) != (i == 10) {
 			t.Fatalf("%v after %d good windows", v, i+1)
 		}
 	}
@@ -483,6 +484,30 @@ func TestSection10_FewPacketsDoNotOpenTheBreaker(t *testing.T) {
 		for i := 1; second(0) != recovered; i++ {
 			if i == 20 {
 				t.Fatal("still open after 20 s without packets")
+			}
+		}
+	}
+}
+
+// Whatever the reports are, the window is the newest of them that say enough, and at most two steps more.
+func TestSection10_BreakerWindow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, c := range []struct{ longest, packets int }{{100, 50}, {20_000, 400}, {20_000, 4}, {300_000, 20}, {3_000_000, 100}} {
+		var b breaker
+		var reports []sample
+		longest := time.Duration(c.longest) * time.Microsecond
+		for range 10_000 {
+			x := sample{span: time.Duration(rng.IntN(c.longest)) * time.Microsecond, expected: uint64(rng.IntN(c.packets))}
+			x.received = x.expected
+			reports = append(reports, x)
+			b.add(start, &wire.LossReport{Interval: uint32(x.span / time.Microsecond), Expected: uint32(x.expected), Received: uint32(x.received)})
+			var enough sample
+			for i := len(reports) - 1; i >= 0 && !enough.window(); i-- {
+				enough.add(&reports[i])
+			}
+			more := b.sum.span - enough.span
+			if b.n > len(b.steps) || more < 0 || more > 2*(breakerRecover/breakerSteps+longest) || b.sum.expected < enough.expected {
+				t.Fatalf("%+v: the window is %+v in %d steps, enough is %+v", c, b.sum, b.n, enough)
 			}
 		}
 	}

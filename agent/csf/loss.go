@@ -22,10 +22,10 @@ const (
 	priorPackets = 100
 
 	// burstWeight is the weight of an interval of burstPackets packets in the burst length; smaller ones weigh in proportion.
-	burstWeight  = 1.0 / 8
+	burstWeight  = 1.0 / 32
 	burstPackets = 1000
 	// priorDispersed losses an interval are assumed to have been independent.
-	priorDispersed = 0.25
+	priorDispersed = 0.5
 
 	// congestedCE is the CE fraction on source packets above which an interval's loss is congestion (Section 5.3, rule 2).
 	congestedCE = 0.01
@@ -48,7 +48,12 @@ func (s *seen) add(n, x, memory float64) {
 // agrees reports whether the losses of s can be chance at the rate of t, for losses that come in runs of a mean length.
 func (s seen) agrees(t seen, burst float64) bool {
 	expected := t.rate() * s.sent
-	return math.Abs(s.lost-expected) <= doubtSigmas*math.Sqrt(expected*(2*burst-1))+doubtSlack*burst
+	return math.Abs(s.lost-expected) <= chance(expected, burst)
+}
+
+// chance is how far losses may be off the expected number.
+func chance(expected, burst float64) float64 {
+	return doubtSigmas*math.Sqrt(expected*(2*burst-1)) + doubtSlack*burst
 }
 
 // rate is the mean of the loss rate given what was seen, with the prior.
@@ -67,7 +72,8 @@ func (s seen) upper(burst float64) float64 {
 // memory is as long as the losses agree with each other: the evidence of a steady path grows to millions of packets, which is what
 // telling 1e-5 from 1e-4 takes, and a step is followed within some hundred.
 type lossEstimate struct {
-	by [memories]seen // shortest memory first
+	by   [memories]seen // shortest memory first
+	rose bool           // the last interval showed a step up
 
 	// Dispersion of the losses of an interval: squared deviation from the expected number, and the expected number. Their
 	// ratio is 1 for independent losses.
@@ -84,17 +90,48 @@ func (e *lossEstimate) add(expected, lost int, raise bool) {
 	if !raise && x/n > e.p() {
 		return
 	}
+	burst := e.burst()
+	e.disperse(n, x, burst)
+	if e.stepped(seen{n, x}, burst) {
+		return
+	}
 	memory := float64(shortMemory)
 	for i := range e.by {
 		e.by[i].add(n, x, memory)
 		memory *= longerBy
 	}
 	e.doubt()
-	e.disperse(n, x)
 }
 
-// doubt drops what longer memories hold once a shorter one contradicts them. After a step up the shorter one too is partly about the
-// time before: half of its packets are taken off, since too few repair symbols cost more than too many.
+// stepped begins anew with an interval that contradicts what is known. It must have enough packets to speak for itself: what fewer
+// say the shortest memory tells. The interval in which a step up shows first is partly about the time before; the one after it is not.
+func (e *lossEstimate) stepped(interval seen, burst float64) bool {
+	known := e.known()
+	if known.sent == 0 || interval.sent < shortMemory || interval.agrees(known, burst) {
+		e.rose = false
+		return false
+	}
+	up := interval.rate() > known.rate()
+	if up && !e.rose {
+		interval.straddle()
+	}
+	e.rose = up
+	e.beginWith(0, interval)
+	return true
+}
+
+// straddle takes off half of the packets of a count that holds a step up: about so many are of the time before. Too few repair symbols
+// cost more than too many.
+func (s *seen) straddle() { s.sent = max(s.sent/2, s.lost) }
+
+// beginWith makes a count what the memories from the i-th on hold.
+func (e *lossEstimate) beginWith(i int, s seen) {
+	for ; i < memories; i++ {
+		e.by[i] = s
+	}
+}
+
+// doubt drops what longer memories hold once a shorter one contradicts them.
 func (e *lossEstimate) doubt() {
 	for i := memories - 2; i >= 0; i-- {
 		now := e.by[i]
@@ -102,11 +139,9 @@ func (e *lossEstimate) doubt() {
 			continue
 		}
 		if now.rate() > e.by[i+1].rate() {
-			now.sent = max(now.sent/2, now.lost)
+			now.straddle()
 		}
-		for j := i; j < memories; j++ {
-			e.by[j] = now
-		}
+		e.beginWith(i, now)
 	}
 }
 
@@ -116,11 +151,16 @@ func (e *lossEstimate) known() seen { return e.by[memories-1] }
 // p is the estimated loss rate.
 func (e *lossEstimate) p() float64 { return e.known().rate() }
 
-// disperse takes an interval into the burst length.
-func (e *lossEstimate) disperse(n, x float64) {
+// disperse takes an interval into the burst length. What contradicts the rate counts as if it were just within chance: it may be a
+// step, and if it is none more such intervals will follow.
+func (e *lossEstimate) disperse(n, x, burst float64) {
+	known := e.by[1] // a memory that a step has reached by now, and one interval not
+	if known.sent == 0 {
+		return
+	}
 	w := burstWeight * min(n, burstPackets) / burstPackets
-	mean := e.by[1].rate() * n // a memory that a step has reached by now, and one interval not
-	off := x - mean
+	mean := known.rate() * n
+	off := min(math.Abs(x-mean), chance(mean, burst))
 	e.deviation = (1-w)*e.deviation + w*off*off
 	e.expected = (1-w)*e.expected + w*mean
 }

@@ -37,7 +37,7 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 		f.stats.Congested++
 	}
 	f.estimate(int(m.Expected), int(lost), congested)
-	f.repairPath.report(now, f.rtt.smoothed(), m)
+	f.repairPath.report(now, &f.rtt, m)
 
 	switch f.breaker.add(now, m) {
 	case opened:

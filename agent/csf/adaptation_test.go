@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csf_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/test/lab/wan"
+)
+
+// wide is a profile whose bounds are beyond what any loss here needs.
+func wide() *csf.Params {
+	p := profile()
+	p.MaxM, p.MaxRepairRatio = 20, 1
+	return p
+}
+
+// A clean path costs nothing: with OnDemand from the first packet on, with Proactive once the path is known.
+func TestSection5_3_CleanPathCostsNothing(t *testing.T) {
+	for strategy, learns := range map[csf.Strategy]time.Duration{csf.OnDemand: 0, csf.Proactive: 10 * pairRTT} {
+		p := newPair(t, wan.Settings{Seed: 1})
+		params := profile()
+		params.Strategy = strategy
+		f := p.open(params, pairGap)
+		p.run(learns)
+		if d := f.during(20 * pairRTT); d.repair != 0 || d.requests != 0 || d.source == 0 {
+			t.Errorf("%v: %+v", strategy, d)
+		}
+	}
+}
+
+// Once a path is known, m is within one symbol of the best for its true loss, and blocks are complete as often as they should be.
+func TestSection5_3_ProactiveIsNearTheOptimum(t *testing.T) {
+	for _, loss := range []float64{1e-5, 1e-4, 1e-3, 1e-2, 5e-2} {
+		p := newPair(t, wan.Settings{Seed: 2, Loss: loss})
+		f := p.established(wide(), pairGap)
+		p.run(20 * pairRTT)
+		best := fec.MinRepair(32, loss, 1e-4, 20)
+		for range 4 {
+			if d := f.during(10 * pairRTT); math.Abs(d.ordinary/d.blocks-float64(best)) > 1 || d.incomplete > 3 {
+				t.Errorf("a loss of %g: %.2f symbols a block, the best is %d; %g of %g blocks incomplete", loss, d.ordinary/d.blocks, best, d.incomplete, d.blocks)
+			}
+		}
+	}
+}
+
+// After a step up m fits within three round trips; where so few packets are lost that these tell nothing, within two of the fifteenth.
+func TestSection5_3_LossStepIsFollowedInThreeRoundTrips(t *testing.T) {
+	const enough = 15
+	for _, s := range []struct{ from, to float64 }{{0, 1e-4}, {0, 1e-3}, {0, 1e-2}, {1e-4, 1e-3}, {1e-3, 1e-2}, {1e-2, 5e-2}, {1e-4, 5e-2}} {
+		for seed := range uint64(2) {
+			p := newPair(t, wan.Settings{Seed: 10 + seed, Loss: s.from})
+			f := p.established(wide(), pairGap)
+			p.run(25 * pairRTT)
+			p.lose(s.to)
+			best := fec.MinRepair(32, s.to, 1e-4, 20)
+			took := p.runUntil(100*pairRTT, func() bool { return f.csf.Stats().M >= best })
+			most := max(3*pairRTT, 2*pairRTT+time.Duration(enough/s.to)*pairGap)
+			if took > most {
+				t.Errorf("from %g to %g (seed %d): m fits after %.1f round trips, want %.1f", s.from, s.to, seed, ratio(took, pairRTT), ratio(most, pairRTT))
+			}
+		}
+	}
+}
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+// A new flow between two sites that others have told of has the right m in its first block.
+func TestSection5_3_NewFlowFitsFromItsFirstBlock(t *testing.T) {
+	for _, loss := range []float64{1e-3, 1e-2} {
+		p := newPair(t, wan.Settings{Seed: 3, Loss: loss})
+		p.established(wide(), pairGap)
+		p.run(25 * pairRTT)
+		best := fec.MinRepair(32, loss, 1e-4, 20)
+		f := p.established(wide(), pairGap)
+		if f.csf.Stats().LossReports > 2 {
+			t.Fatal("the flow has learned from its own packets")
+		}
+		p.run(33 * pairGap) // the first full block
+		if m := f.csf.Stats().M; m < best || m > best+1 {
+			t.Errorf("a loss of %g: the first block has %d symbols, the best is %d", loss, m, best)
+		}
+	}
+}
+
+// Packets that overtake others by less than the tolerance are neither asked for nor taken for lost, whether repair symbols come or not.
+func TestSection8_1_ReorderingCostsNothing(t *testing.T) {
+	for _, params := range []*csf.Params{profile(), fixedCode(2)} {
+		for _, delay := range []time.Duration{50 * time.Microsecond, 500 * time.Microsecond, 1900 * time.Microsecond} {
+			p := newPair(t, wan.Settings{Seed: 4, Reorder: 0.01, ReorderDelay: wan.Duration(delay)})
+			f := p.established(params, pairGap)
+			p.run(25 * pairRTT)
+			s, r := f.csf.Stats(), f.crf.Stats()
+			if s.Lost != 0 || r.Lost != 0 || s.Requests != 0 || r.LateTotal() != 0 {
+				t.Errorf("m %d, %v: %d (%d) lost, %d requests, %d late", params.FixedM, delay, s.Lost, r.Lost, s.Requests, r.LateTotal())
+			}
+			if r.Reordered < 1000 {
+				t.Fatalf("%d reordered", r.Reordered)
+			}
+			if params.FixedM < 0 && s.M != 0 {
+				t.Errorf("m = %d on a path that loses nothing", s.M)
+			}
+		}
+	}
+}
+
+// What is adapted completes messages as fast as a fixed EC(32, 8), with half of its repair traffic at most, and a quarter on good paths. The
+// receiver takes messages in order, so a block that waits for a request delays all messages of a round trip.
+func TestSection5_3_AsGoodAsAFixedCodeForHalf(t *testing.T) {
+	for _, c := range []struct {
+		loss, share float64
+		learn       time.Duration // so that some losses have been seen
+	}{{1e-5, 0.25, 1000 * pairRTT}, {1e-4, 0.25, 200 * pairRTT}, {1e-3, 0.5, 100 * pairRTT}, {1e-2, 0.5, 100 * pairRTT}} {
+		const gap = 4 * pairGap
+		var repair [2]float64
+		var slow [2]time.Duration
+		for i, params := range []*csf.Params{fixedCode(8), profile()} {
+			p := newPair(t, wan.Settings{Seed: 5, Loss: c.loss})
+			f := p.established(params, gap)
+			if params.FixedM < 0 {
+				p.run(c.learn)
+			}
+			f.finished = nil
+			repair[i] = f.during(200 * pairRTT).repair
+			slow[i] = p99(f.finished)
+		}
+		t.Logf("a loss of %g: p99 %v with %.3f of the repair octets of EC(32, 8), whose p99 is %v", c.loss, slow[1], repair[1]/repair[0], slow[0])
+		// A block's packets and the repairs spread over the next block are two blocks of packets. A coded answer now and then comes on top of m.
+		if repair[1] > 1.005*c.share*repair[0] || slow[1] > slow[0]+2*32*gap {
+			t.Errorf("want p99 within two blocks of that, with %g of its octets at most", c.share)
+		}
+	}
+}
+
+// Repair symbols that fare as the flow does are no sign of congestion, although SRTT varies with acknowledgements that wait for repairs.
+func TestSection8_1_RoundTripsThatVaryAreNoExcessLoss(t *testing.T) {
+	for seed := range uint64(3) {
+		p := newPair(t, wan.Settings{Seed: 20 + seed, Loss: 1e-2})
+		f := p.established(fixedCode(2), pairGap) // too few: many blocks wait for requests
+		p.run(10 * pairRTT)
+		longest := time.Duration(0)
+		for range 100 {
+			p.run(pairRTT / 2)
+			s := f.csf.Stats()
+			if longest = max(longest, s.SRTT); s.RepairShare < 1 {
+				t.Fatalf("at %v only %.2f of the symbols are sent; SRTT %v", p.now, s.RepairShare, s.SRTT)
+			}
+		}
+		if longest < pairRTT*21/20 {
+			t.Errorf("SRTT was %v at most: nothing varied", longest)
+		}
+	}
+}
+
+// The repair path alone is lossy: fewer symbols are sent there.
+func TestSection10_LossOnTheRepairPathAlone(t *testing.T) {
+	p := newPair(t, wan.Settings{Seed: 6, Loss: 1e-2})
+	f := p.established(profile(), pairGap)
+	p.run(25 * pairRTT)
+	before := f.during(10 * pairRTT)
+	p.side = p.line(wan.Settings{Seed: 7, Loss: 0.2})
+	p.run(5 * pairRTT)
+	after := f.during(20 * pairRTT)
+	if a, b := after.ordinary/after.blocks, before.ordinary/before.blocks; a > 0.7*b {
+		t.Errorf("%.2f symbols a block on a path that loses a fifth of them, %.2f before", a, b)
+	}
+}
+
+// The breaker opens, closes and gives up within a round trip of when the reports can tell, which takes half of one.
+func TestSection10_BreakerInTime(t *testing.T) {
+	const (
+		gap  = 20 * pairGap
+		late = pairRTT + pairRTT/2
+		luck = 50 * time.Millisecond // as many losses more or fewer in a second are chance
+	)
+	for _, loss := range []float64{0.12, 0.2, 0.5} {
+		p := newPair(t, wan.Settings{Seed: 8, Loss: 1e-3})
+		f := p.established(profile(), gap)
+		p.run(2 * time.Second)
+		p.lose(loss)
+		opened := p.runUntil(5*time.Second, func() bool { return f.csf.State() == csf.Suspended })
+		// A tenth of the packets of a second is lost when the loss has lasted so long; and when so much of it is left.
+		part := time.Duration(0.1 / loss * float64(time.Second))
+		if opened < part-luck || opened > part+luck+late {
+			t.Errorf("a loss of %g: open after %v, want %v", loss, opened, part)
+		}
+		p.run(2 * time.Second)
+		p.lose(1e-3)
+		closed := p.runUntil(20*time.Second, func() bool { return f.csf.State() == csf.Protecting })
+		if want := 11*time.Second - part; closed < want-luck || closed > want+luck+late {
+			t.Errorf("a loss of %g: closed %v after it, want %v", loss, closed, want)
+		}
+		p.lose(loss)
+		p.runUntil(5*time.Second, func() bool { return f.csf.State() == csf.Suspended })
+		ended := p.runUntil(70*time.Second, func() bool { return f.csf.State() != csf.Suspended })
+		if ended <= time.Minute || ended > time.Minute+late || f.csf.Explain().Why != csf.WhyImpaired {
+			t.Errorf("a loss of %g: ended %v after it opened: %v", loss, ended, f.csf.Explain())
+		}
+	}
+	p := newPair(t, wan.Settings{Seed: 8, Loss: 0.09})
+	f := p.established(profile(), gap)
+	if p.runUntil(5*time.Second, func() bool { return f.csf.State() != csf.Protecting }) <= 5*time.Second {
+		t.Error("open at a loss of 9 %")
+	}
+}
