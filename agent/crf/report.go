@@ -50,7 +50,12 @@ func (f *Flow) countLost(now time.Duration, s *segment, p pos) {
 		return
 	}
 	s.set(p, lost)
-	f.reporting(now).expected++
+	r := f.reporting(now)
+	r.expected++
+	if sooner := r.since + f.rtt.smooth/2; sooner < r.due {
+		r.due = sooner // there is something to react to
+		f.wake()
+	}
 	f.stats.Lost++
 }
 

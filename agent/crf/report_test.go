@@ -107,7 +107,7 @@ func TestSection8_1_Expected(t *testing.T) {
 	w.reset()
 	w.packets(173, 10, 175) // asked for, and absent
 	w.src.absent[175] = true
-	w.wait(10 * time.Millisecond)
+	w.wait(5 * time.Millisecond)
 	w.repair(w.src.info(172, 8))
 	w.wait(100 * time.Millisecond)
 	w.packets(183, 5)
@@ -132,6 +132,30 @@ func TestSection8_1_Received(t *testing.T) {
 	sum, _, _ := w.reports()
 	if sum.Expected != 15 || sum.Received != 13 || sum.Restored != 1 {
 		t.Errorf("%+v, %+v", sum, w.f.stats)
+	}
+}
+
+// Rule 1: a loss is told of after half a round trip.
+func TestSection8_1_LossesAreReportedSoon(t *testing.T) {
+	for _, c := range []struct {
+		lose int
+		want time.Duration
+	}{{0, testRTT - testRTT/8}, {104, testRTT / 2}} {
+		w := configured(t, fec.Cauchy, 8, 0, immediate)
+		w.wait(testRTT)
+		w.reset()
+		begun := w.now
+		w.packets(100, 10, c.lose)
+		w.wait(2 * testRTT)
+		for _, m := range w.msgs {
+			if m.typ != wire.TypeLossReport {
+				continue
+			}
+			if m.at-begun != c.want {
+				t.Errorf("a report after %v, want %v", m.at-begun, c.want)
+			}
+			break
+		}
 	}
 }
 
