@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# A real Prometheus finds the pods as the PodMonitors say, loads the rules, and answers every query of the dashboard with data.
+
+observe() {
+	local at=http://127.0.0.1:19090 query answer asked=0 empty=0
+	for p in prometheus promtool; do command -v $p >/dev/null || { step "left out: $p is not installed, no query of the dashboard is tried"; return; }; done
+	mkdir -p "$TMP/prometheus"
+	prometheus_config >"$TMP/prometheus/prometheus.yml"
+	cp "$ROOT/config/prometheus/rules.yaml" "$TMP/prometheus/resource.yaml"
+	rules_of "$TMP/prometheus/resource.yaml" >"$TMP/prometheus/rules.yml"
+	promtool check config "$TMP/prometheus/prometheus.yml" >/dev/null || fail "the configuration of Prometheus"
+	on_node east prometheus --config.file="$TMP/prometheus/prometheus.yml" --storage.tsdb.path="$TMP/prometheus/data" --web.listen-address=127.0.0.1:19090 \
+		>"$TMP/prometheus/log" 2>&1 &
+	echo $! >>"$TMP/pids"
+	wait_for 60 targets_up "$at"
+	sleep 12 # rates need several samples
+	while read -r query; do
+		answer=$(ask "$at" "$query") || fail "Prometheus does not answer: $query"
+		asked=$((asked + 1))
+		[ -n "$answer" ] || { empty=$((empty + 1)); step "no data: $query"; }
+	done < <(jq -r '.. | .targets? // empty | .[].expr' "$ROOT/charts/crem/files/dashboard.json" | sed 's/\$__rate_interval/10s/g; s/\$node/.*/g')
+	figure "queries of the dashboard with data, of $asked" "$((asked - empty))" queries "$asked" "=="
+	figure "rules that cannot be evaluated" "$(on_node east curl -sf "$at/api/v1/rules" | jq '[.data.groups[].rules[] | select(.health == "err")] | length')" rules 0 "=="
+	on_node east pkill -x prometheus || true
+}
+
+ask() { on_node east promtool query instant "$1" "$2"; }
+targets_up() { # two agents, four operators
+	[ "$(on_node east curl -sf "$1/api/v1/targets" | jq '[.data.activeTargets[] | select(.health == "up")] | length')" = 6 ]
+}
+rules_of() { sed -n '/^spec:/,$p' "$1" | sed '1d; s/^  //'; }
+
+# prometheus_config is what the Prometheus operator makes of config/prometheus/pod_monitors.yaml, with a shorter interval.
+prometheus_config() {
+	local s c
+	echo "global: {scrape_interval: 2s, evaluation_interval: 2s}"
+	echo "rule_files: [rules.yml]"
+	echo "scrape_configs:"
+	for s in $SITES; do
+		for c in agent operator; do
+			cat <<-Y
+				- job_name: $s-$c
+				  kubernetes_sd_configs:
+				  - {role: pod, kubeconfig_file: $(config_of "$s"), namespaces: {names: [$NAMESPACE]}}
+				  relabel_configs:
+				  - {source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_name], regex: crem, action: keep}
+				  - {source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_component], regex: $c, action: keep}
+				  - {source_labels: [__meta_kubernetes_pod_container_port_name], regex: metrics, action: keep}
+				  - {target_label: job, replacement: crem-$c}
+				  - {source_labels: [__meta_kubernetes_pod_node_name], target_label: node}
+			Y
+		done
+	done
+}
