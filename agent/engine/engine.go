@@ -56,6 +56,8 @@ type Engine struct {
 	owners  owners
 	snap    atomic.Pointer[snapshot]
 	random  func() uint64
+	now     func() time.Duration // the clock of Frame.Time and Holder.Beat
+	moment  func() bool          // lets the workers go on for a while; false: the engine has stopped
 
 	mu      sync.Mutex // guards what follows: the control side
 	cfg     *Config
@@ -85,7 +87,10 @@ func New(opts Options) *Engine {
 	if opts.Memory <= 0 {
 		opts.Memory = defaultMemory
 	}
-	e := &Engine{opts: opts, backend: opts.Backend, random: cryptoRandom(), stop: make(chan struct{}), look: make(chan struct{}, 1)}
+	e := &Engine{
+		opts: opts, backend: opts.Backend, random: cryptoRandom(), now: packet.Now, stop: make(chan struct{}), look: make(chan struct{}, 1),
+	}
+	e.moment = e.millisecond
 	e.owners.m = make(map[peerFlow]int)
 	return e
 }
@@ -358,12 +363,20 @@ func (e *Engine) clear(facts uplink.Facts) {
 func (e *Engine) awaitWorkers(number uint64) {
 	for _, w := range e.workers {
 		for w.beatAt.Load() != 0 && w.seenSnap.Load() < number {
-			select {
-			case <-e.stop:
+			if !e.moment() {
 				return
-			case <-time.After(time.Millisecond):
 			}
 		}
+	}
+}
+
+// millisecond is the moment of real time.
+func (e *Engine) millisecond() bool {
+	select {
+	case <-e.stop:
+		return false
+	case <-time.After(time.Millisecond):
+		return true
 	}
 }
 

@@ -111,7 +111,7 @@ func (f *recvFlow) poll(now time.Duration) {
 // older frames too: all up to that time are doubtful, and the first one after it, which ends the doubt.
 func (f *recvFlow) doubtful() bool {
 	if missed := f.w.e.holder.Missed(f.index); missed != f.missed {
-		f.missed, f.unseen = missed, packet.Now()
+		f.missed, f.unseen = missed, f.w.e.now()
 	}
 	return f.unseen != 0
 }

@@ -70,7 +70,7 @@ func (e *Engine) secure(cfg *Config, local []netip.Addr) *Config {
 		e.xfrm = policies{}
 		return cfg
 	}
-	now := packet.Now()
+	now := e.now()
 	list, err := e.backend.ListPolicies()
 	switch {
 	case err == nil:
@@ -194,7 +194,7 @@ func (e *Engine) judgeSecurity() (wait time.Duration, needed bool) {
 	}
 	wait = lookAgain
 	for _, g := range e.xfrm.guards {
-		if w := g.Wait(packet.Now()); w > 0 {
+		if w := g.Wait(e.now()); w > 0 {
 			wait = min(wait, w)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
-	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 	"crem.dev/crem/internal/agentapi"
@@ -158,7 +157,7 @@ func (e *Engine) Healthy() []string {
 	return bad
 }
 
-func (w *worker) beatAge() time.Duration { return packet.Now() - time.Duration(w.beatAt.Load()) }
+func (w *worker) beatAge() time.Duration { return w.e.now() - time.Duration(w.beatAt.Load()) }
 
 // describe fills what the control side knows.
 func (e *Engine) describe(s *agentapi.Status, snap *snapshot, results []ItemResult) {

@@ -79,15 +79,6 @@ type worker struct {
 }
 
 // run is the life of a worker: one batch after the other until the engine stops.
-//
-//  1. obey the newest configuration
-//  2. copies of what left and of ACKs (tap)
-//  3. packets of protected flows (ring)
-//  4. messages (sockets, other workers)
-//  5. deadlines
-//  6. send and inject what came of it, give memory back
-//  7. hand flows back to the kernel whose order is whole again
-//  8. heartbeat, then wait for more
 func (w *worker) run(stop <-chan struct{}) {
 	for {
 		select {
@@ -97,23 +88,37 @@ func (w *worker) run(stop <-chan struct{}) {
 		default:
 		}
 		w.giveTurn()
-		w.now = packet.Now()
-		w.obey()
-		busy := w.readTaps()
-		busy = w.readRing() || busy
-		busy = w.readMessages() || busy
-		w.pollTimers()
-		w.flush()
-		w.seenSnap.Store(w.snap.number)
-		w.handBack()
-		w.batches++
-		w.e.holder.Beat(w.id, packet.Now())
-		w.beatAt.Store(int64(w.now))
-		w.serveCalls()
-		if !busy {
+		if !w.step() {
 			w.rest()
 		}
 	}
+}
+
+// step is one batch. It reports whether more waits than a batch takes.
+//
+//  1. obey the newest configuration
+//  2. copies of what left and of ACKs (tap)
+//  3. packets of protected flows (ring)
+//  4. messages (sockets, other workers)
+//  5. deadlines
+//  6. send and inject what came of it, give memory back
+//  7. hand flows back to the kernel whose order is whole again
+//  8. heartbeat
+func (w *worker) step() (busy bool) {
+	w.now = w.e.now()
+	w.obey()
+	busy = w.readTaps()
+	busy = w.readRing() || busy
+	busy = w.readMessages() || busy
+	w.pollTimers()
+	w.flush()
+	w.seenSnap.Store(w.snap.number)
+	w.handBack()
+	w.batches++
+	w.e.holder.Beat(w.id, w.e.now())
+	w.beatAt.Store(int64(w.now))
+	w.serveCalls()
+	return busy
 }
 
 // giveTurn lets the runtime's scheduler run now and then. A goroutine that it has not seen for 10 ms is interrupted by force, and the runtime's monitor
@@ -146,7 +151,7 @@ func (w *worker) patience() time.Duration {
 		d = waitActive
 	}
 	if next := w.timers.next(); next != roce.Never {
-		d = min(d, max(0, next-packet.Now()))
+		d = min(d, max(0, next-w.e.now()))
 	}
 	return d
 }
@@ -196,7 +201,7 @@ func (w *worker) serveCalls() {
 // drain ends the worker without losing a packet: held packets leave in order, then flows pass by themselves (the engine has set the bypass, so the
 // kernel holds nothing new). Nothing is said to peers: a restarted agent asks again, and what it was asked before ends with its first answer.
 func (w *worker) drain() {
-	w.now = packet.Now()
+	w.now = w.e.now()
 	for w.readRing() {
 		w.flush()
 	}

@@ -5,6 +5,7 @@ package fake
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"crem.dev/crem/agent/packet"
@@ -19,6 +20,7 @@ type tap struct {
 	node *Node
 
 	mu        sync.Mutex
+	closed    bool
 	queue     []packet.Frame
 	delivered int
 	stats     packet.TapStats
@@ -41,15 +43,25 @@ func (node *Node) tapped(frame []byte, flags packet.FrameFlags) {
 			data, flags = data[:cut], flags|packet.Cut
 		}
 	}
-	t := node.taps[packet.PairWorker(p.Src(), p.Dst(), len(node.taps))]
-	f := packet.Frame{Data: data, Len: len(frame), Time: node.network.Now(), Flags: flags, Ifindex: uplinkIndex, Flow: packet.NoFlow}
+	ifindex := node.Ifindex()
+	taps := node.taps[ifindex]
+	t := taps[packet.PairWorker(p.Src(), p.Dst(), len(taps))]
+	f := packet.Frame{Data: data, Len: len(frame), Time: node.network.Now(), Flags: flags, Ifindex: ifindex, Flow: packet.NoFlow}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.queue) >= mostQueued {
+	switch {
+	case t.closed:
+	case len(t.queue) >= mostQueued:
 		t.stats.Dropped++
-		return
+	default:
+		t.queue = append(t.queue, f)
 	}
-	t.queue = append(t.queue, f)
+}
+
+func (t *tap) open() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = false
 }
 
 func (t *tap) Next(frames []packet.Frame) int {
@@ -80,7 +92,12 @@ func (t *tap) Stats() packet.TapStats {
 	return t.stats
 }
 
-func (t *tap) Close() error { return nil }
+func (t *tap) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed, t.queue, t.delivered = true, nil, 0
+	return nil
+}
 
 // injector is a packet.Injector.
 type injector struct {
@@ -212,7 +229,15 @@ func (s *socket) Stats() packet.SocketStats {
 	return s.stats
 }
 
-func (s *socket) Close() error { return nil }
+// Close takes the port from the node, unless it was opened again meanwhile.
+func (s *socket) Close() error {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	if group := s.node.sockets[s.port]; len(group) > 0 && slices.Contains(group, s) {
+		delete(s.node.sockets, s.port)
+	}
+	return nil
+}
 
 func internetChecksum(b []byte) uint16 {
 	var sum uint32

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
 )
 
 // Network connects the uplinks of nodes in virtual time. It is safe for concurrent use, and with one caller every run
@@ -72,6 +73,16 @@ func (n *Network) Advance(d time.Duration) {
 		f.to.arrive(f.frame)
 		n.mu.Lock()
 	}
+}
+
+// Next is when the next frame arrives somewhere, roce.Never if none is on its way.
+func (n *Network) Next() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.flight) == 0 {
+		return roce.Never
+	}
+	return n.flight[0].at
 }
 
 // InFlight is the number of frames on their way.
@@ -157,25 +168,28 @@ func (f *flight) Pop() any {
 // NodeConfig describes a node.
 type NodeConfig struct {
 	Workers   int
-	MTU       int            // of the uplink
+	Uplinks   int            // default 1
+	MTU       int            // of the uplinks
 	RingSlots int            // default 1024
 	Addrs     []netip.Addr   // the node's own
 	Behind    []netip.Prefix // endpoints that it leads to
 }
 
-// uplinkIndex is the interface index of a node's uplink.
+// uplinkIndex is the interface index of a node's first uplink; the others follow.
 const uplinkIndex = 2
 
-// Node is a node with one uplink.
+// Node is a node whose frames all take one of its uplinks at a time.
 type Node struct {
 	network *Network
 	config  NodeConfig
 	program *Program
 
 	mu        sync.Mutex
-	taps      []*tap
+	route     int // the interface index of the uplink in use
+	taps      map[int][]*tap
 	sockets   map[uint16][]*socket
 	delivered [][]byte
+	held      [][]byte
 }
 
 // Node adds a node.
@@ -183,9 +197,14 @@ func (n *Network) Node(c NodeConfig) *Node {
 	if c.RingSlots == 0 {
 		c.RingSlots = 1024
 	}
-	node := &Node{network: n, config: c, sockets: map[uint16][]*socket{}, program: NewProgram(c.Workers, c.RingSlots, n.Now)}
-	for range c.Workers {
-		node.taps = append(node.taps, &tap{node: node})
+	node := &Node{
+		network: n, config: c, program: NewProgram(c.Workers, c.RingSlots, n.Now),
+		route: uplinkIndex, taps: map[int][]*tap{}, sockets: map[uint16][]*socket{},
+	}
+	for i := range max(c.Uplinks, 1) {
+		for range c.Workers {
+			node.taps[uplinkIndex+i] = append(node.taps[uplinkIndex+i], &tap{node: node})
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,22 +223,37 @@ func (node *Node) owns(a netip.Addr) bool {
 	return false
 }
 
-// Ifindex is the interface index of the uplink.
-func (node *Node) Ifindex() int { return uplinkIndex }
+// Ifindex is the interface index of the uplink in use.
+func (node *Node) Ifindex() int {
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	return node.route
+}
 
-// Program is the ingress program of the uplink; it is the node's packet.Holder and has its rings.
+// Route makes an uplink, the first one is 0, the one by which frames come and go from now on.
+func (node *Node) Route(uplink int) {
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	node.route = uplinkIndex + uplink
+}
+
+// Program is the ingress program of the uplinks; it is the node's packet.Holder and has its rings.
 func (node *Node) Program() *Program { return node.program }
 
-// Taps are the taps of the uplink, one a worker.
-func (node *Node) Taps() []packet.Tap {
-	taps := make([]packet.Tap, len(node.taps))
-	for i, t := range node.taps {
-		taps[i] = t
+// Taps opens the taps of the uplink in use, one a worker.
+func (node *Node) Taps() []packet.Tap { return node.OpenTaps(node.Ifindex()) }
+
+// OpenTaps opens the taps of an uplink, one a worker.
+func (node *Node) OpenTaps(ifindex int) []packet.Tap {
+	var taps []packet.Tap
+	for _, t := range node.taps[ifindex] {
+		t.open()
+		taps = append(taps, t)
 	}
 	return taps
 }
 
-// Injector is an injector of the uplink.
+// Injector is an injector of the uplinks.
 func (node *Node) Injector() packet.Injector { return &injector{node: node} }
 
 // Sockets opens a CREM port, one socket a worker.
@@ -262,10 +296,29 @@ func (node *Node) deliver(frame []byte) {
 	node.delivered = append(node.delivered, append([]byte{}, frame...))
 }
 
+// Held are the RoCEv2 frames that the program gave up to be held since the last call, in order.
+func (node *Node) Held() [][]byte {
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	h := node.held
+	node.held = nil
+	return h
+}
+
+func (node *Node) hold(frame []byte) {
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	node.held = append(node.held, append([]byte{}, frame...))
+}
+
 // arrive is the way of a frame up from the uplink.
 func (node *Node) arrive(frame []byte) {
 	node.tapped(frame, 0)
-	if node.program.Ingress(frame, Meta{Ifindex: uplinkIndex}) == Drop {
+	ifindex := node.Ifindex()
+	if node.program.Ingress(frame, Meta{Ifindex: ifindex}) == Drop {
+		if _, reason := roce.Parse(frame); reason == roce.OK {
+			node.hold(frame)
+		}
 		return
 	}
 	d, ok := parseDatagram(frame)
@@ -280,6 +333,6 @@ func (node *Node) arrive(frame []byte) {
 		return
 	}
 	group[messageWorker(d.payload, len(group))].put(packet.Message{
-		Data: append([]byte{}, d.payload...), From: d.from, To: d.to.Addr(), TOS: d.tos, Ifindex: uplinkIndex,
+		Data: append([]byte{}, d.payload...), From: d.from, To: d.to.Addr(), TOS: d.tos, Ifindex: ifindex,
 	})
 }

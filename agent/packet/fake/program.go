@@ -42,7 +42,8 @@ type Program struct {
 
 	mu       sync.Mutex
 	index    map[packet.FlowKey]int
-	flows    []*flow // an index is never used again
+	flows    []*flow // by index
+	free     []int   // indices to use again, the longest unused first; only with a bound on flows
 	seen     map[packet.FlowKey]time.Duration
 	rings    []*Ring
 	bypass   bool
@@ -113,9 +114,15 @@ func (p *Program) RegisterFlow(key packet.FlowKey, worker, mtu int, mode packet.
 	}
 	f := &flow{key: key, live: true, worker: worker, mtu: mtu, mode: mode}
 	f.word.Store(uint64(packet.LearnBit))
-	p.flows = append(p.flows, f)
-	p.index[key] = len(p.flows) - 1
-	return len(p.flows) - 1, nil
+	index := len(p.flows)
+	if p.MaxFlows > 0 && index >= p.MaxFlows {
+		index, p.free = p.free[0], p.free[1:]
+		p.flows[index] = f
+	} else {
+		p.flows = append(p.flows, f)
+	}
+	p.index[key] = index
+	return index, nil
 }
 
 // UnregisterFlow implements packet.Holder.
@@ -126,8 +133,27 @@ func (p *Program) UnregisterFlow(index int) error {
 		return fmt.Errorf("fake: no flow has index %d", index)
 	}
 	p.flows[index].live = false
+	p.free = append(p.free, index)
 	delete(p.index, p.flows[index].key)
 	return nil
+}
+
+// Flows is the number of registered flows.
+func (p *Program) Flows() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.index)
+}
+
+// Forget ends what a dead agent left, as bpf.Load does: its flows pass from here on, its frames are skipped, no bypass is set.
+func (p *Program) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.index)
+	p.flows, p.free, p.bypass = nil, nil, false
+	for _, r := range p.rings {
+		r.slots, r.delivered, r.beat = nil, 0, 0
+	}
 }
 
 // UpdateFlow implements packet.Holder.
