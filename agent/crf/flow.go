@@ -102,7 +102,7 @@ type Flow struct {
 func New(now time.Duration, flowID uint32, h *wire.Hello, from netip.AddrPort, local netip.Addr, p *Params, env *Env) *Flow {
 	f := &Flow{
 		id: flowID, hello: *h, peer: from, local: local, env: env,
-		rtt: newRTT(), active: now, due: roce.Never,
+		rtt: newRTT(), active: now, dirty: true,
 	}
 	if h.Flow.Kind == wire.KindRoCEv2Response {
 		f.space = roce.Response

@@ -111,3 +111,12 @@ func TestSection5_1_CloseReleasesWhatIsHeld(t *testing.T) {
 		})
 	}
 }
+
+// A flow of which nothing comes but HELLO ends too: its sender may have died, and would leave it behind for ever.
+func TestSection5_1_FlowOfAHelloAloneIsClosed(t *testing.T) {
+	w := newWorld(t)
+	w.wait(idleTimeout)
+	if w.f.State() != Closed {
+		t.Errorf("%v after %v without a packet", w.f.State(), idleTimeout)
+	}
+}

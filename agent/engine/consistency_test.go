@@ -185,6 +185,12 @@ func (w *world) finish() {
 	w.check()
 	for _, n := range w.nodes {
 		for _, k := range n.engine.workers {
+			for _, r := range k.receiving {
+				w.t.Errorf("%s: still arrives: %+v, deadline %v, now %v", siteNames[n.site], r.describe(), r.nextDeadline(), w.net.Now())
+			}
+			for _, s := range k.sending {
+				w.t.Errorf("%s: still leaves: %+v, deadline %v, now %v", siteNames[n.site], s.describe(), s.nextDeadline(), w.net.Now())
+			}
 			if left := len(k.sending) + len(k.receiving) + len(k.timers.heap) + len(k.pairs.back) + len(k.byHosts); left > 0 {
 				w.t.Fatalf("%s: %d flows leave, %d arrive, %d wait, %d pairs, %d hosts after all have ended", siteNames[n.site],
 					len(k.sending), len(k.receiving), len(k.timers.heap), len(k.pairs.back), len(k.byHosts))

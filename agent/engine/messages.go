@@ -238,7 +238,6 @@ func (w *worker) helloAck(m *packet.Message) {
 		return
 	}
 	s.machine.HandleHelloAck(w.now, m.From, &x, &w.csfActs)
-	w.learnNames(s)
 	w.finishSend(s)
 }
 
@@ -252,7 +251,6 @@ func (w *worker) close(m *packet.Message, h *wire.Header) {
 	if s := w.sendKnown[peerFlow{m.From.Addr(), h.FlowID}]; s != nil {
 		if w.belongs(m, s.known.peer, s.from) {
 			s.machine.HandleClose(w.now, m.From, &x, &w.csfActs)
-			w.learnNames(s)
 			w.finishSend(s)
 		}
 		return

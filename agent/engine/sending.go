@@ -104,6 +104,7 @@ func (w *worker) protect(s *sendFlow, u *uplinkState) {
 	s.domain, s.port, s.from = d.Name, d.Port, d.sender(s.key)
 	params := w.snap.csfParams(s.verdict.profile, u, s.verdict.site)
 	s.machine = csf.New(w.now, descriptor(s.key), peersOf(d, s.verdict.site, s.key), params, w.csfEnv)
+	w.finishSend(s)
 }
 
 // peersOf are the addresses to ask: the gateways of the destination's site, or with none the destination itself, on whose path a CRF
@@ -150,7 +151,7 @@ func flowKey(d *wire.FlowDescriptor) (roce.FlowKey, bool) {
 	return key, true
 }
 
-// finishSend carries out what the machine decided, and moves its deadline.
+// finishSend carries out what the machine decided, follows its names and moves its deadline.
 func (w *worker) finishSend(s *sendFlow) {
 	if len(w.csfActs) > 0 {
 		for i := range w.csfActs {
@@ -159,6 +160,8 @@ func (w *worker) finishSend(s *sendFlow) {
 		}
 		clear(w.csfActs)
 		w.csfActs = w.csfActs[:0]
+	}
+	if s.machine.Nonce() != s.nonce || s.machine.ID() != s.known.id {
 		w.learnNames(s)
 	}
 	w.timers.set(&s.timed, s.nextDeadline())

@@ -202,6 +202,9 @@ func (n *node) start() {
 	e.moment = func() bool { n.w.pass(time.Millisecond); return true }
 	n.apply(n.setting)
 	e.holder.SetBypass(false)
+	for _, k := range e.workers {
+		k.step()
+	}
 }
 
 // apply gives the agent a configuration.
