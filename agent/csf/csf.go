@@ -126,10 +126,16 @@ func New(now time.Duration, d wire.FlowDescriptor, peers []netip.AddrPort, p *Pa
 	if d.Kind == wire.KindRoCEv2Response {
 		f.space = roce.Response
 	}
+	f.ask(peers)
+	return f
+}
+
+// ask makes peers the addresses that HELLO goes to.
+func (f *Flow) ask(peers []netip.AddrPort) {
+	f.peers = f.peers[:0]
 	for _, a := range peers {
 		f.peers = append(f.peers, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
 	}
-	return f
 }
 
 // HandleSource takes a packet of the flow that leaves, new or retransmitted. The packet is valid only during the call.
@@ -255,6 +261,19 @@ func (f *Flow) SetParams(now time.Duration, p *Params, acts *[]Action) {
 	f.refused.again = roce.Never
 	f.reconfigure(now, acts)
 	f.pump(now, acts)
+}
+
+// SetPeers replaces the addresses that HELLO goes to. A flow whose peer is none of them any more ends there with reason 5, and asks anew.
+func (f *Flow) SetPeers(now time.Duration, peers []netip.AddrPort, acts *[]Action) {
+	f.ask(peers)
+	if f.state == Closed || f.id != 0 && f.asked(f.peer.Addr()) {
+		return
+	}
+	if f.id != 0 {
+		f.sendClose(f.peer, f.id, wire.CloseAdministrative, acts)
+		f.unbind(WhyRestarted)
+	}
+	f.helloAfter = min(f.helloAfter, now)
 }
 
 // Poll does what is due. The engine calls it when NextDeadline has come; calling it earlier does no harm.

@@ -375,6 +375,29 @@ func TestCloseByTheOperator(t *testing.T) {
 	}
 }
 
+// Section 5.1, rule 5: other gateways are asked with the next HELLO. A peer that is one of them keeps the flow; one that is not is told.
+func TestSection5_1_OtherGateways(t *testing.T) {
+	other := netip.MustParseAddrPort("198.51.100.77:52000")
+	w := protected(t, fixed(1), 1)
+	w.f.SetPeers(w.now, []netip.AddrPort{other, gateway}, &w.acts)
+	if sent := w.take(); len(sent) != 0 || w.f.State() != Protecting {
+		t.Fatalf("the peer is still one of them: %v, %v", sent, w.f.State())
+	}
+	w.f.SetPeers(w.now, []netip.AddrPort{other}, &w.acts)
+	sent := w.take()
+	if len(sent) != 1 || sent[0].typ != wire.TypeClose || sent[0].to != gateway || w.f.ID() != 0 {
+		t.Fatalf("the peer is none of them: %v", sent)
+	}
+	w.write(20)
+	if m := w.lastOf(wire.TypeHello); m.to != other {
+		t.Errorf("HELLO went to %v", m.to)
+	}
+	w.answerHello(other, nil)
+	if w.f.Peer() != other {
+		t.Errorf("bound to %v", w.f.Peer())
+	}
+}
+
 // A CRF that was restarted doesn't know the flow: it sends no reports, and the flow is asked for again.
 func TestSection8_1_SilentPeerIsAskedAnew(t *testing.T) {
 	w := protected(t, fixed(1), 1)

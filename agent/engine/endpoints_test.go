@@ -111,7 +111,7 @@ func (s *stream) emit(psn roce.PSN, frame []byte) {
 // send sends n packets of messages.
 func (s *stream) send(n int) {
 	for range n {
-		op := roce.Opcode(roce.SendMiddle)
+		op := roce.SendMiddle
 		switch s.inside {
 		case 0:
 			op = roce.SendFirst
@@ -152,7 +152,7 @@ func (s *stream) repeat(first roce.PSN, n int, other bool) {
 // respond answers a READ request.
 func (s *stream) respond(psn roce.PSN, n int) {
 	for i := range n {
-		op := roce.Opcode(roce.ReadResponseMiddle)
+		op := roce.ReadResponseMiddle
 		switch {
 		case n == 1:
 			op = roce.ReadResponseOnly
@@ -210,10 +210,9 @@ func (l *losing) next(count *int, w *world) bool {
 // accounts are what must be true of a node's packets, reckoned without the engine's own ideas.
 type accounts struct {
 	held, injected map[string]int // by octets
-	released       uint64         // held packets that ended with an agent that was killed
-	restored       uint64         // of agents that have ended: packets that came from no held one
-	reconfigured   int
-	reordered      int // paths that deliver out of order, and other things after which no order is promised
+	restored       uint64         // packets injected by the last settlement that came from no held one
+	excuses        int            // changes after which a packet may pass one that came before it
+	disorder       bool           // nothing is promised about order any more: the path keeps none
 }
 
 func (a *accounts) forgetAccounts() {
@@ -224,10 +223,12 @@ func (a *accounts) forgetAccounts() {
 func (n *node) excuse() int {
 	s := n.Program().Stats()
 	open := s[bpf.OpenBypass] + s[bpf.OpenStale] + s[bpf.OpenTooLong] + s[bpf.OpenRingFull]
-	return int(open) + n.reconfigured + n.reordered
+	return int(open) + n.excuses
 }
 
-func (n *node) noteInjected(frame []byte) { n.injected[string(frame)]++ }
+func (n *node) noteInjected(frame []byte) {
+	n.injected[string(frame)]++
+}
 
 // collect takes what was delivered everywhere.
 func (w *world) collect() {
@@ -307,7 +308,7 @@ func (s *stream) first(n *node, psn roce.PSN) {
 	}
 	for i := len(s.order) - 1; i >= max(0, len(s.order)-256); i-- {
 		o := s.order[i]
-		if o.number > a.number && o.psn.After(psn) && n.excuse() == a.excuse && !n.setting.immediate {
+		if o.number > a.number && o.psn.After(psn) && n.excuse() == a.excuse && !n.disorder && !n.setting.immediate {
 			n.w.t.Fatalf("%s: PSN %v of %v was overtaken by %v", siteNames[n.site], psn, s.key, o.psn)
 		}
 	}

@@ -129,6 +129,7 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 			results = append(results, ItemResult{Domain: d.Name, Reason: reasonOf(err), Problem: err.Error()})
 			continue
 		}
+		p.own = d.ownGateways(facts.Local)
 		if p.security = nil; d.RequireIPsec {
 			p.security = &d.security
 		}

@@ -23,7 +23,8 @@ type sendFlow struct {
 	timed
 	w       *worker
 	key     roce.FlowKey
-	uplink  int // index of the interface by which it left last
+	uplink  int           // index of the interface by which it left when it was judged
+	movedAt time.Duration // when that changed
 	verdict verdict
 	machine *csf.Flow // nil: not protected
 	domain  string
@@ -85,16 +86,17 @@ type recvFlow struct {
 	nonce   uint64
 	past    nonces         // an old HELLO that comes again must not end the flow
 	peer    netip.AddrPort // where HELLO came from
-	local   netip.Addr     // from which we answer; not the node's own when HELLO was taken on the path
+	local   netip.Addr     // which HELLO asked, and from which we answer; not the node's own when HELLO was taken on the path
 	domain  string
 	profile string
 	port    uint16
 	index   int // in the kernel's table
 	mtu     int
 	mode    packet.Mode
-	digest  bool // negotiated
-	ifindex int  // the uplink by which it arrives
-	last    time.Duration
+	digest  bool          // negotiated
+	ifindex int           // the uplink by which it arrives
+	last    time.Duration // its last packet
+	heard   time.Duration // the last message of its peer
 	missed  uint64        // packets that passed without a copy, as the kernel counts them
 	unseen  time.Duration // frames of the ring up to this time, and the next one, may come after such packets; 0: none
 	sure    sureRanges

@@ -64,10 +64,7 @@ func shapeOf(a, b byte) (shape, setting) {
 	return sh, setting{onPath: a&8 != 0, immediate: a&16 != 0, noDigest: a&32 != 0}
 }
 
-const (
-	mostOperations = 150
-	mostSkips      = 3 // of a minute
-)
+const mostOperations = 150
 
 func runOperations(t testing.TB, ops []byte) {
 	if len(ops) < 2 {
@@ -136,11 +133,8 @@ func (o *operator) do(op int) {
 		if kind&4 != 0 {
 			p.CE = 0.1
 		}
-		n.reordered++ // a shorter delay is enough
-		if kind&3 != 0 {
-			n.reordered = disorder
-		}
-		n.other().reordered = max(n.other().reordered, n.reordered)
+		n.other().excuses++ // a shorter delay is enough
+		n.other().disorder = n.other().disorder || kind&3 != 0
 		n.setPath(p)
 	case doPass:
 		d := time.Duration(o.arg(256))
@@ -148,8 +142,7 @@ func (o *operator) do(op int) {
 			d *= 5
 		}
 		if d > 1250 {
-			o.minute()
-			return
+			d = 600000 // a minute
 		}
 		o.pass(d * 100 * time.Microsecond)
 	case doReplay, doFlip, doMove:
@@ -215,16 +208,9 @@ func (o *operator) do(op int) {
 	case doReuse:
 		s := o.stream()
 		s.next, s.inside = s.next.Add(o.arg(256)<<14), 0
-		n := o.nodes[1-s.from]
-		n.reordered = disorder // the new PSNs may be before the old ones
+		o.nodes[1-s.from].disorder = true // the new PSNs may be before the old ones
 	}
 }
-
-// disorder is a number that stays the same: nothing about order is checked any more.
-const disorder = 1 << 20
-
-// minute lets a minute pass, a few times.
-func (o *operator) minute() { o.pass(time.Minute) }
 
 // hostile sends a message that was seen on the path again, as it was, damaged, or with other addresses.
 func (o *operator) hostile(op int) {

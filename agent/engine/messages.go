@@ -159,6 +159,7 @@ func (w *worker) toReceiver(d *Domain, m *packet.Message, h *wire.Header) {
 	if !w.belongs(m, r.peer.Addr(), r.local) {
 		return
 	}
+	r.heard = w.now
 	if h.Type == wire.TypeRepair {
 		x, err := wire.ParseRepair(m.Data)
 		if err != nil {
@@ -292,12 +293,8 @@ func (w *worker) answerUnknown(d *Domain, m *packet.Message, h *wire.Header) {
 	if buf == nil {
 		return
 	}
-	var from netip.Addr
-	if !w.snap.local[m.To] {
-		from = m.To
-	}
 	w.counters[countCloseSent]++
-	w.send(d.Port, m.From, from, m.TOS&^ecnMask|ecnECT0, c.Append(buf[:0]))
+	w.send(d.Port, m.From, m.To, m.TOS&^ecnMask|ecnECT0, c.Append(buf[:0]))
 }
 
 const (
@@ -330,12 +327,10 @@ func (w *worker) send(port uint16, to netip.AddrPort, from netip.Addr, tos uint8
 	for _, ports := range [...][]portState{w.snap.ports, w.parting} {
 		for i := range ports {
 			if ports[i].port == port {
-				if s := ports[i].security; s != nil {
-					var ok bool
-					if from, ok = s.source(to.Addr()); !ok {
-						w.drops[dropUnsecured]++
-						return
-					}
+				from, ok := ports[i].source(to.Addr(), from)
+				if !ok {
+					w.drops[dropUnsecured]++
+					return
 				}
 				ports[i].sockets[w.id].Send(to, from, tos, msg)
 				return

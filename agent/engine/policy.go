@@ -5,6 +5,7 @@ package engine
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"crem.dev/crem/agent/roce"
 )
@@ -117,6 +118,12 @@ func (d *Domain) isGateway(a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// sends reports whether a may be the sender function of a flow: a gateway of the site from which it comes, or its source.
+func (d *Domain) sends(a netip.Addr, key roce.FlowKey) bool {
+	src := d.siteOf(key.Src)
+	return a == key.Src || src != nil && slices.Contains(src.Gateways, a)
 }
 
 // isReporter reports whether a may send PATH_REPORT (Section 11).

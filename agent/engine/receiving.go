@@ -4,6 +4,7 @@ package engine
 
 import (
 	"net/netip"
+	"time"
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/packet"
@@ -11,7 +12,13 @@ import (
 	"crem.dev/crem/agent/wire"
 )
 
-const maxRecvFlows = 16384
+const (
+	maxRecvFlows = 16384
+	// seenLately is how long ago a packet of a flow may have arrived that counts as seen: a HELLO follows on a packet at once.
+	seenLately = 2 * time.Second
+	// silentSender is how long a sender has said nothing before another one of its site may have its flow. Without losses a sender is silent too.
+	silentSender = 5 * time.Second
+)
 
 // readRing takes packets of protected flows from the kernel program until the ring is empty or a batch is full.
 func (w *worker) readRing() bool {
@@ -197,6 +204,7 @@ func (w *worker) hello(d *Domain, m *packet.Message, h *wire.Hello) {
 	}
 	r := w.recvByKey[key]
 	if r != nil && r.nonce == h.Nonce && r.peer == m.From {
+		r.heard = w.now
 		r.machine.HandleHello(w.now, h, &w.crfActs)
 		w.finishRecv(r)
 		return
@@ -205,12 +213,13 @@ func (w *worker) hello(d *Domain, m *packet.Message, h *wire.Hello) {
 		w.drops[dropReplay]++
 		return
 	}
-	if r == nil && !w.arrivesHere(key) {
+	seen, arrives := w.arrivesHere(key, r)
+	if !arrives {
 		w.drops[dropNotOnPath]++
 		return
 	}
-	if r != nil && r.peer.Addr() != m.From.Addr() && w.now-r.last < forgetAfter && r.machine.State() != crf.Closed {
-		w.drops[dropOtherPeer]++ // a flow has one sender; the first keeps it while it lives
+	if r != nil && !r.yields(w.now, d, m.From.Addr()) {
+		w.drops[dropOtherPeer]++
 		return
 	}
 	if r == nil && len(w.receiving) >= maxRecvFlows {
@@ -226,16 +235,30 @@ func (w *worker) hello(d *Domain, m *packet.Message, h *wire.Hello) {
 		past = r.past
 		w.forgetRecv(r)
 	}
-	w.accept(d, profile, key, m, h, past)
+	w.accept(d, profile, key, m, h, past, seen)
 }
 
-// arrivesHere reports whether packets of the flow were seen on an uplink of this node, or its destination is the node itself.
-func (w *worker) arrivesHere(key roce.FlowKey) bool {
-	if w.snap.local[key.Dst] {
+// arrivesHere reports whether packets of the flow arrive on an uplink of this node, and when the last one did, or its destination is the node itself.
+// Of several gateways that know the flow, the one that it has left must not answer. r is the flow if it is protected already.
+func (w *worker) arrivesHere(key roce.FlowKey, r *recvFlow) (last time.Duration, ok bool) {
+	switch {
+	case w.snap.local[key.Dst]:
+		return w.now, true
+	case r != nil:
+		return r.last, w.now-r.last < seenLately
+	}
+	age, ok := w.e.holder.Seen(holderKey(key))
+	return w.now - age, ok && age < seenLately
+}
+
+// yields reports whether another sender may have the flow. A flow has one; it keeps it while it lives. When it is not heard any more, another gateway
+// of its site may follow it, or whoever the configuration has put in its place; anybody may have what has ended, or what no packet is seen of.
+func (r *recvFlow) yields(now time.Duration, d *Domain, from netip.Addr) bool {
+	peer := r.peer.Addr()
+	if peer == from || now-r.last >= forgetAfter || r.machine.State() == crf.Closed {
 		return true
 	}
-	_, ok := w.e.holder.Seen(holderKey(key))
-	return ok
+	return d.sends(from, r.key) && (now-r.heard >= silentSender || !d.sends(peer, r.key))
 }
 
 func holderKey(key roce.FlowKey) packet.FlowKey {
@@ -243,7 +266,7 @@ func holderKey(key roce.FlowKey) packet.FlowKey {
 }
 
 // accept makes the CRF of a flow and puts the flow into the kernel's table.
-func (w *worker) accept(d *Domain, p *Profile, key roce.FlowKey, m *packet.Message, h *wire.Hello, past nonces) {
+func (w *worker) accept(d *Domain, p *Profile, key roce.FlowKey, m *packet.Message, h *wire.Hello, past nonces, seen time.Duration) {
 	mode, mtu := modeOf(p), int(h.MTU)
 	index, err := w.e.holder.RegisterFlow(holderKey(key), w.id, mtu, mode)
 	if err != nil {
@@ -253,13 +276,10 @@ func (w *worker) accept(d *Domain, p *Profile, key roce.FlowKey, m *packet.Messa
 	}
 	r := &recvFlow{
 		w: w, key: key, id: w.newFlowID(), nonce: h.Nonce, peer: m.From, domain: d.Name, profile: p.Name, port: d.Port,
-		index: index, mtu: mtu, mode: mode, ifindex: m.Ifindex, last: w.now, past: past,
-		digest: p.CRF.Digest && h.Extensions&wire.ExtDigest != 0,
+		index: index, mtu: mtu, mode: mode, ifindex: m.Ifindex, last: seen, heard: w.now, past: past,
+		digest: p.CRF.Digest && h.Extensions&wire.ExtDigest != 0, local: m.To,
 	}
 	r.past.add(h.Nonce)
-	if !w.snap.local[m.To] {
-		r.local = m.To // taken on the path: answers come from the address that was asked
-	}
 	r.timed = timed{place: -1, poll: r}
 	r.machine = crf.New(w.now, r.id, h, m.From, r.local, w.snap.crfParams(p), w.crfEnv)
 	w.receiving[r.id] = r

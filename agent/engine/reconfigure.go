@@ -22,14 +22,20 @@ func (w *worker) judgeAgain(s *sendFlow) {
 		w.unprotect(s, next)
 		return
 	}
-	if s.machine == nil || s.machine.State() == csf.Closed || next.domain.Port != s.port || next.domain.Name != s.domain {
+	if s.machine == nil || s.machine.State() == csf.Closed || !s.speaksAs(next.domain) {
 		w.unprotect(s, next)
 		w.protect(s, u)
 		return
 	}
 	s.verdict = next
+	s.machine.SetPeers(w.now, peersOf(next.domain, next.site, s.key), &w.csfActs)
 	s.machine.SetParams(w.now, w.snap.csfParams(next.profile, u, next.site), &w.csfActs)
 	w.finishSend(s)
+}
+
+// speaksAs reports whether the flow's messages would leave in the domain as they do now: its peer knows it by where they come from.
+func (f *sendFlow) speaksAs(d *Domain) bool {
+	return d.Name == f.domain && d.Port == f.port && d.sender(f.key) == f.from
 }
 
 // unprotect closes the flow's CSF, if it has one; the flow itself goes on.
@@ -45,11 +51,12 @@ func (w *worker) unprotect(s *sendFlow, why verdict) {
 	s.verdict = why
 }
 
-// judgeReceiving applies a new configuration to a flow that arrives.
+// judgeReceiving applies a new configuration to a flow that arrives. A sender that is outside of the domain from now on is not heard any more: another
+// one must be able to ask for the flow.
 func (w *worker) judgeReceiving(r *recvFlow) {
 	d := w.snap.cfg.domainByPort(r.port)
 	var p *Profile
-	if d != nil && d.Name == r.domain {
+	if d != nil && d.Name == r.domain && d.inside(r.peer.Addr()) {
 		p = w.snap.cfg.receivingProfile(d, r.key)
 	}
 	if p == nil {

@@ -45,12 +45,7 @@ func (s *security) source(to netip.Addr) (netip.Addr, bool) {
 	if !s.speaks {
 		return netip.Addr{}, false
 	}
-	for _, a := range s.mine {
-		if a.Is4() == to.Is4() {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
+	return ofFamily(s.mine, to)
 }
 
 func (c *Config) requiresIPsec() bool {
@@ -100,14 +95,24 @@ func (e *Engine) secure(cfg *Config, local []netip.Addr) *Config {
 		}
 		d.security.secured = g.Judge(now, verdict)
 		d.security.speaks, d.security.missing = g.Messages(), g.Problem()
-		for _, a := range facts.Own.Gateways {
-			if slices.Contains(local, a) {
-				d.security.mine = append(d.security.mine, a)
-			}
-		}
+		d.security.mine = d.ownGateways(local)
 	}
 	e.xfrm.guards = guards
 	return &out
+}
+
+// ownGateways are the gateway addresses of the own site that are this node's.
+func (d *Domain) ownGateways(local []netip.Addr) (own []netip.Addr) {
+	s := d.ownSite()
+	if s == nil {
+		return nil
+	}
+	for _, a := range s.Gateways {
+		if slices.Contains(local, a) {
+			own = append(own, a)
+		}
+	}
+	return own
 }
 
 func (d *Domain) ipsecFacts(local []netip.Addr) ipsec.Facts {

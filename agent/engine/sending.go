@@ -17,6 +17,7 @@ const (
 	maxSendFlows = 65536
 	sweepEvery   = time.Second
 	forgetAfter  = 60 * time.Second // an unprotected flow without packets
+	movesEvery   = time.Second      // a flow that is sprayed over several uplinks is not judged anew with every packet
 )
 
 // readTaps takes one batch from every uplink's tap.
@@ -67,6 +68,10 @@ func (w *worker) tapped(u *uplinkState, f *packet.Frame) {
 	}
 	s.last = w.now
 	s.note(&pkt)
+	if s.uplink != u.index && w.now-s.movedAt >= movesEvery {
+		s.uplink, s.movedAt = u.index, w.now
+		w.judgeAgain(s)
+	}
 	if s.machine == nil {
 		w.counters[countUnprotected]++
 		return

@@ -47,7 +47,31 @@ type uplinkState struct {
 type portState struct {
 	port     uint16
 	sockets  []packet.Socket
-	security *security // nil: the domain does not require IPsec
+	own      []netip.Addr // gateway addresses of the own site that are this node's
+	security *security    // nil: the domain does not require IPsec
+}
+
+// source is the address from which a message leaves. Where the node is a gateway it is the gateway's, since the other site knows no other one of its
+// addresses; the route to the peer might choose any. The zero Addr leaves it to the route. false: the message must not leave.
+func (p *portState) source(to, from netip.Addr) (netip.Addr, bool) {
+	switch {
+	case p.security != nil:
+		return p.security.source(to)
+	case from.IsValid():
+		return from, true
+	}
+	a, _ := ofFamily(p.own, to)
+	return a, true
+}
+
+// ofFamily is the first address of the family of to.
+func ofFamily(list []netip.Addr, to netip.Addr) (netip.Addr, bool) {
+	for _, a := range list {
+		if a.Is4() == to.Is4() {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // csfParams are the profile's numbers for an uplink and a site. Equal arguments give the same pointer, so that a machine sees no change where

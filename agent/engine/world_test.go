@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -72,6 +73,7 @@ type setting struct {
 	none      bool // no domain at all
 	onPath    bool // sites without gateways
 	spare     bool // the nodes' second addresses are the gateways
+	both      bool // the other addresses are gateways too
 	immediate bool
 	noDigest  bool
 	required  bool // IPsec, for which there is no policy
@@ -92,12 +94,13 @@ func (s setting) config(site int, generation int64) *Config {
 	}
 	for i, name := range siteNames {
 		x := Site{Name: name, Prefixes: []netip.Prefix{endpoints[i]}}
-		switch {
-		case s.onPath:
-		case s.spare:
-			x.Gateways = []netip.Addr{spares[i]}
-		default:
-			x.Gateways = []netip.Addr{gateways[i]}
+		if list := []netip.Addr{gateways[i], spares[i]}; !s.onPath {
+			if s.spare {
+				slices.Reverse(list)
+			}
+			if x.Gateways = list; !s.both {
+				x.Gateways = list[:1]
+			}
 		}
 		d.Sites = append(d.Sites, x)
 	}
@@ -212,7 +215,7 @@ func (n *node) apply(s setting) {
 	n.w.t.Helper()
 	n.setting = s
 	n.numbers++
-	n.reconfigured++
+	n.excuses++
 	if _, err := n.engine.Apply(s.config(n.site, n.numbers)); err != nil {
 		n.w.t.Fatal(err)
 	}
@@ -330,7 +333,7 @@ func (b *backend) Load(_, slotMTU int) error {
 func (b *backend) Holder() packet.Holder       { return holder{b.n.Program(), b.n.w} }
 func (b *backend) Ring(worker int) packet.Ring { return ring{b.n.Program().Ring(worker), b.n.w} }
 func (b *backend) OpenTaps(ifindex int) ([]packet.Tap, error) {
-	taps := b.n.Node.OpenTaps(ifindex)
+	taps := b.n.OpenTaps(ifindex)
 	if taps == nil {
 		return nil, errNoInterface
 	}
