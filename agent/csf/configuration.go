@@ -110,7 +110,7 @@ func (f *Flow) usable(s fec.Scheme, k int) bool {
 // oneIsEnough reports whether a single symbol meets the target, with some hysteresis: XOR is left when it doesn't, and chosen again
 // when it would at twice the loss.
 func (f *Flow) oneIsEnough(k int) bool {
-	known := f.evidence()
+	known, _ := f.evidence()
 	if f.current == nil || f.current.scheme != fec.XOR {
 		known.lost = min(2*known.lost, known.sent)
 	}

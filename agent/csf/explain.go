@@ -4,6 +4,7 @@ package csf
 
 import (
 	"fmt"
+	"time"
 
 	"crem.dev/crem/agent/wire"
 )
@@ -44,17 +45,30 @@ type Explanation struct {
 	Status           wire.Status      // with WhyRefused
 	Reason           wire.CloseReason // with WhyClosedByPeer and WhyClosed
 	M, K             int
-	Loss, Epsilon    float64 // Epsilon: for one block
-	Ratio            float64 // MaxRepairRatio
+	Epsilon          float64 // for one block
 	MTUNeed, MTUHave int     // with WhyMTUTooSmall
+
+	// What m was chosen from.
+	Loss           float64       // the estimate
+	Seen, SeenLost float64       // packets that it rests on, and how many of them were lost
+	OfSite         bool          // of all flows between the two sites; else of this flow alone
+	Burst          float64       // mean length of a run of losses
+	SRTT           time.Duration // round trip
+	CE             float64       // share of marked packets in the last LOSS_REPORT
+	Strategy       Strategy
+	Model          LossModel
+	MaxM           int     // bound of m
+	Ratio          float64 // MaxRepairRatio
 }
 
 // Explain says why the flow has this m, or why it is not protected.
 func (f *Flow) Explain() Explanation {
-	s := f.Stats()
+	s, p := f.Stats(), f.params
+	known, ofSite := f.evidence()
 	e := Explanation{
-		State: f.state, Why: f.why, Status: f.refused.status, Reason: f.closeReason, M: s.M, K: s.K, Loss: s.Loss, Epsilon: f.epsilon(),
-		Ratio: f.params.MaxRepairRatio, MTUNeed: s.MTUNeed, MTUHave: s.MTUHave,
+		State: f.state, Why: f.why, Status: f.refused.status, Reason: f.closeReason, M: s.M, K: s.K, Epsilon: f.epsilon(), MTUNeed: s.MTUNeed, MTUHave: s.MTUHave,
+		Loss: s.Loss, Seen: known.sent, SeenLost: known.lost, OfSite: ofSite, Burst: s.Burst, SRTT: s.SRTT, CE: s.CE,
+		Strategy: p.Strategy, Model: p.LossModel, MaxM: max(p.MaxM, p.FixedM), Ratio: p.MaxRepairRatio,
 	}
 	switch f.state {
 	case Protecting, Suspended:
@@ -71,8 +85,26 @@ func (f *Flow) Explain() Explanation {
 	return e
 }
 
-// String returns one sentence: why this m, or why not protected, and what to do about it.
+// String returns one line: why this m and what it was chosen from, or why not protected, and what to do about it.
 func (e Explanation) String() string {
+	if e.Why <= WhyNoBlock {
+		return e.reason()
+	}
+	return e.reason() + " " + e.inputs()
+}
+
+// inputs is what m was chosen from, in one sentence.
+func (e Explanation) inputs() string {
+	of := "this flow"
+	if e.OfSite {
+		of = "the site's flows"
+	}
+	return fmt.Sprintf("Known: %.0f of %.0f packets of %s lost, in runs of %.1f; SRTT %v, CE %.1f %%. Profile: %s, %s, m up to %d, repairs up to %g of the flow's octets.",
+		e.SeenLost, e.Seen, of, e.Burst, e.SRTT.Round(10*time.Microsecond), 100*e.CE, e.Strategy, e.Model, e.MaxM, e.Ratio)
+}
+
+// reason is one sentence: why this m, or why not protected.
+func (e Explanation) reason() string {
 	switch e.Why {
 	case WhyNoPacket:
 		return "No packet of the flow was seen yet."

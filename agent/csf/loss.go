@@ -173,12 +173,18 @@ func (e *lossEstimate) burst() float64 {
 }
 
 // evidence is what the flow's m is chosen by: all that is known of the pair of sites, unless the flow's own losses contradict it.
-func (f *Flow) evidence() seen {
+func (f *Flow) evidence() (known seen, ofSite bool) {
 	own, site := f.loss.known(), f.env.path(f.params.PeerSite)
 	if site == nil || site.known().sent <= own.sent || !own.agrees(site.known(), site.burst()) {
-		return own
+		return own, false
 	}
-	return site.known()
+	return site.known(), true
+}
+
+// lossRate is the estimate p.
+func (f *Flow) lossRate() float64 {
+	known, _ := f.evidence()
+	return known.rate()
 }
 
 // estimate takes an interval in which lost of expected packets did not arrive.

@@ -72,7 +72,8 @@ func (f *Flow) targetM(b *block, n int) int {
 	}
 	if r.byCount[n] == 0 {
 		enough := min(f.params.MaxM+1, maxOrdinary) // one more than allowed tells that more is needed
-		r.byCount[n] = uint8(f.needed(n, enough, f.evidence()) + 1)
+		known, _ := f.evidence()
+		r.byCount[n] = uint8(f.needed(n, enough, known) + 1)
 	}
 	m := int(r.byCount[n]) - 1
 	r.limit = WhyTarget
@@ -92,7 +93,7 @@ func (f *Flow) mostOrdinary(b *block) int {
 func (f *Flow) relyOnRounds(k int) bool {
 	r := &f.redundancy
 	clean := math.Sqrt(-math.Expm1(math.Log1p(-f.epsilon()) / float64(k)))
-	switch p := f.evidence().rate(); {
+	switch p := f.lossRate(); {
 	case !r.decided:
 		r.onRound, r.decided = p < clean, true
 	case p > leaveClean*clean:

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,18 @@ func TestSection5_3_Explained(t *testing.T) {
 	w.symbols(66, 320)
 	if e := w.f.Explain(); e.Why != WhyBudget {
 		t.Errorf("%+v", e)
+	}
+	w.setLoss(2e-3)
+	w.p.PeerSite = "west"
+	w.report(1000, 998, func(m *wire.LossReport) { m.CEMarked = 5 })
+	e := w.f.Explain()
+	for _, part := range []string{
+		"of the flow's; raise maxRepairRatio", "packets of this flow lost, in runs of 1.0", "SRTT 20ms", "CE 0.5 %", "Proactive, Independent", "m up to 8",
+		"repairs up to 0.1 of",
+	} {
+		if s := e.String(); !strings.Contains(s, part) || strings.Contains(s, "\n") {
+			t.Errorf("%q is not in %q", part, s)
+		}
 	}
 	for why := WhyNoPacket; why <= WhyCongestion; why++ {
 		if s := (Explanation{Why: why}).String(); s == "" || s == "Unknown." {

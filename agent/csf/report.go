@@ -29,6 +29,10 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	f.stats.Lost += uint64(lostOf(m))
 	f.stats.Restored += uint64(m.Restored)
 	f.stats.Incomplete += uint64(m.Incomplete)
+	f.stats.CE = 0
+	if m.Received > 0 {
+		f.stats.CE = min(float64(m.CEMarked)/float64(m.Received), 1)
+	}
 	f.pause = 0 // the peer is at work: the next back-off starts small
 
 	lost, congested := f.path.transmission(now, lostOf(m))

@@ -87,6 +87,7 @@ type Stats struct {
 	M                int // ordinary symbols of the last block
 	Loss             float64
 	Burst            float64 // mean length of a run of losses
+	CE               float64 // share of source packets with a CE mark in the last LOSS_REPORT
 	SRTT, SRTTMin    time.Duration
 	BreakerOpen      bool
 	RepairShare      float64 // share of the ordinary symbols that congestion on the repair path leaves
@@ -127,7 +128,7 @@ func (f *Flow) Stats() *Stats {
 	if c := f.current; c != nil {
 		s.K, s.T, s.Scheme = c.k, c.T, c.scheme
 	}
-	s.Loss, s.Burst = f.evidence().rate(), f.loss.burst()
+	s.Loss, s.Burst = f.lossRate(), f.loss.burst()
 	s.SRTT, s.SRTTMin = f.rtt.smoothed(), f.rtt.min()
 	s.BreakerOpen, s.RepairShare = f.breaker.open, f.repairPath.share
 	s.Retained, s.Digest, s.RDMAMTU = f.retained.len(), f.digest, f.announcedMTU()

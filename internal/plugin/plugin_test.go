@@ -62,7 +62,7 @@ func example() *node {
 				SourcePackets: 500, SourceOctets: 2_000_000, RepairPackets: 48, Restored: 9, Held: 40,
 				Counters: map[string]uint64{"restore_verify_failures": 1, "given_up": 2, "released_hold_time_over": 4}, Drops: map[string]uint64{"block_too_old": 1}},
 			{ID: "csf/10.1.0.5/10.2.0.7/4711/request", Role: "csf", Domain: "backbone", Profile: "kv-cache", Source: "10.1.0.5", Destination: "10.2.0.7", QPN: 4711, Space: "request",
-				FlowID: 0x1234abcd, Peer: "198.51.100.1:52000", State: "Protecting", Why: "m = 3: at a loss of 0.012 it is the least that keeps blocks of 32 complete within 0.0001.", Worker: 1,
+				FlowID: 0x1234abcd, Peer: "198.51.100.1:52000", State: "Protecting", Why: "m = 3: at a loss of 0.012 it is the least that keeps blocks of 32 complete within 0.0001. Known: 2912 of 236600 packets of the site's flows lost, in runs of 1.1; SRTT 20.1ms, CE 0.0 %. Profile: Proactive, Independent, m up to 8, repairs up to 0.25 of the flow's octets.", Worker: 1,
 				K: 32, M: 3, T: 4136, Scheme: "Cauchy", Loss: 0.0123, SRTT: 0.0201, Digest: true, Breaker: "closed", SourcePackets: 800, SourceOctets: 3_200_000, RepairPackets: 75, RepairOctets: 310_000},
 			{ID: "csf/10.1.0.5/10.2.0.7/4711/response", Role: "csf", Domain: "backbone", Profile: "kv-cache", Source: "10.1.0.5", Destination: "10.2.0.7", QPN: 4711, Space: "response",
 				FlowID: 0x11, Peer: "198.51.100.1:52000", State: "Suspended", Why: "m = 0: the circuit breaker is open, because loss is over 10 % or CE over 50 %; repairs start again ten seconds after that ends.",
