@@ -18,6 +18,7 @@ type Result struct {
 	Done  bool          // all transfers have completed
 	Error string        // why the connection has failed; empty if it has not
 	Now   time.Duration // virtual time at the end
+	Began time.Duration // virtual time at the end of the warm-up
 	// Ideal is how long a transfer takes on the same link without loss, repair and other traffic.
 	Ideal time.Duration
 	// Completions is how long each transfer that counts took, from post to completion, in the order of the posts.
@@ -42,6 +43,7 @@ type Result struct {
 type Cost struct {
 	Sent, Needed             uint64 // packets of the transport; those of them that had to be sent once
 	SentOctets, NeededOctets uint64
+	DataOctets               uint64 // of the transfers that completed
 	NAKs, Timeouts           uint64
 	// With CREM, in octets of UDP payloads, as the agent's metrics count them.
 	SourceOctets uint64 // of packets that carried a new PSN
@@ -51,7 +53,7 @@ type Cost struct {
 func (c Cost) minus(d Cost) Cost {
 	return Cost{
 		Sent: c.Sent - d.Sent, Needed: c.Needed - d.Needed, SentOctets: c.SentOctets - d.SentOctets, NeededOctets: c.NeededOctets - d.NeededOctets,
-		NAKs: c.NAKs - d.NAKs, Timeouts: c.Timeouts - d.Timeouts,
+		DataOctets: c.DataOctets - d.DataOctets, NAKs: c.NAKs - d.NAKs, Timeouts: c.Timeouts - d.Timeouts,
 		SourceOctets: c.SourceOctets - d.SourceOctets, RepairOctets: c.RepairOctets - d.RepairOctets,
 	}
 }
@@ -104,10 +106,10 @@ func (c *Cost) RepairRatio() float64 {
 	return float64(c.RepairOctets) / float64(c.SourceOctets)
 }
 
-// Goodput is the octets of completed transfers per second of virtual time, warm-up included.
+// Goodput is the octets of data per second of virtual time in the transfers that count.
 func (r *Result) Goodput() float64 {
-	if r.Now <= 0 {
+	if r.Now <= r.Began {
 		return 0
 	}
-	return float64(r.Sender.CompletedOctets) / r.Now.Seconds()
+	return float64(r.Cost.DataOctets) / (r.Now - r.Began).Seconds()
 }

@@ -39,6 +39,7 @@ type Simulation struct {
 	near     *gateway.Sender   // nil without CREM
 	far      *gateway.Receiver // nil without CREM
 	bufs     gateway.Buffers
+	paced    int64 // picoseconds until which the sender's pace keeps it from sending
 
 	posted      int
 	allowed     int           // transfers that may be posted by now
@@ -46,6 +47,7 @@ type Simulation struct {
 	completed   int
 	completions []time.Duration
 	before      Cost // of the warm-up
+	began       time.Duration
 	done        []endpoint.Completion
 	got         []endpoint.Packet
 	out         []gateway.Packet
@@ -124,12 +126,24 @@ func (x *Simulation) NextDeadline() time.Duration {
 	return at
 }
 
-// leaves is when the sender wants to do something. A packet waits until the wire is free.
+// leaves is when the sender wants to do something. A packet waits until the wire is free, or its pace lets it go.
 func (x *Simulation) leaves() time.Duration {
-	if d := x.sender.NextDeadline(); d != roce.Never {
-		return max(d, x.forth.Free())
+	d := x.sender.NextDeadline()
+	switch {
+	case d == roce.Never:
+		return roce.Never
+	case x.scenario.Pace > 0:
+		return max(d, time.Duration((x.paced+999)/1000))
 	}
-	return roce.Never
+	return max(d, x.forth.Free())
+}
+
+// pace notes that a packet of so many octets has left.
+func (x *Simulation) pace(octets int) {
+	if x.scenario.Pace > 0 {
+		nic := world.Link{Rate: x.scenario.Pace}
+		x.paced = max(x.paced, int64(x.now)*1000-999) + nic.Picoseconds(int64(octets+x.scenario.Link.Framing))
+	}
 }
 
 func (x *Simulation) answers() time.Duration {
@@ -184,6 +198,7 @@ func (x *Simulation) leave() {
 		return
 	}
 	p := gateway.Packet{Packet: t}
+	x.pace(int(p.Octets))
 	if x.near != nil {
 		x.near.Leave(x.now, &p, &x.out)
 	}
@@ -245,7 +260,7 @@ func (x *Simulation) comeBack(p gateway.Packet) {
 		if x.completed++; x.completed > x.scenario.Warmup {
 			x.completions = append(x.completions, d.Completed-d.Posted)
 		} else if x.completed == x.scenario.Warmup {
-			x.before = x.cost()
+			x.before, x.began = x.cost(), x.now
 		}
 		x.postAt = x.now + x.scenario.Pause
 	}
@@ -254,7 +269,7 @@ func (x *Simulation) comeBack(p gateway.Packet) {
 // cost is what all transfers took.
 func (x *Simulation) cost() Cost {
 	s := x.sender.Stats()
-	c := Cost{Sent: s.Sent, Needed: s.Needed, SentOctets: s.SentOctets, NeededOctets: s.NeededOctets, NAKs: s.NAKs, Timeouts: s.Timeouts}
+	c := Cost{Sent: s.Sent, Needed: s.Needed, SentOctets: s.SentOctets, NeededOctets: s.NeededOctets, DataOctets: s.CompletedOctets, NAKs: s.NAKs, Timeouts: s.Timeouts}
 	if x.near != nil {
 		near := x.near.Stats()
 		c.SourceOctets, c.RepairOctets = near.SourceOctets, near.RepairOctets
@@ -270,7 +285,7 @@ func (x *Simulation) Completed() (done, all int) {
 // Result is what has come of the scenario so far.
 func (x *Simulation) Result() Result {
 	r := Result{
-		Done: x.completed == x.scenario.Warmup+x.scenario.Messages, Error: x.sender.Err(), Now: x.now, Ideal: x.ideal,
+		Done: x.completed == x.scenario.Warmup+x.scenario.Messages, Error: x.sender.Err(), Now: x.now, Began: x.began, Ideal: x.ideal,
 		Completions: x.completions,
 		Cost:        x.cost().minus(x.before),
 		Sender:      *x.sender.Stats(), Receiver: *x.receiver.Stats(), Link: *x.forth.Stats(), Back: *x.back.Stats(),

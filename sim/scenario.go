@@ -28,6 +28,9 @@ type Scenario struct {
 	Outstanding   int           // transfers posted at a time; 0: 1, so that each is posted when the one before has completed
 	Pause         time.Duration // between the completion of a transfer and the next post
 	MTU           int           // octets of data per packet, at most 4096 with CREM
+	// Pace is the bits per second, headers and framing included, at which the sender sends whatever the link does: what comes too fast fills
+	// the link's queue. 0: the link holds the sender back.
+	Pace int64
 
 	Seed uint64 // of every random decision
 
@@ -69,7 +72,7 @@ const (
 // normal returns the scenario with defaults filled in, or what is wrong with it.
 func (s Scenario) normal() (Scenario, error) {
 	switch {
-	case s.MessageOctets < 1 || s.Messages < 1 || s.Warmup < 0 || s.Outstanding < 0 || s.Pause < 0 || s.Until < 0:
+	case s.MessageOctets < 1 || s.Messages < 1 || s.Warmup < 0 || s.Outstanding < 0 || s.Pause < 0 || s.Until < 0 || s.Pace < 0:
 		return s, errors.New("message octets and messages must be at least 1, the rest not negative")
 	case s.MTU < 64 || s.MTU > maxMTU:
 		return s, fmt.Errorf("MTU %d is not between 64 and %d", s.MTU, maxMTU)

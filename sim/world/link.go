@@ -109,10 +109,10 @@ func (m *Marking) check() error {
 }
 
 // Time is how long octets take on a wire of the rate, without delay.
-func (l *Link) Time(octets int64) time.Duration { return nanoseconds(l.picoseconds(octets)) }
+func (l *Link) Time(octets int64) time.Duration { return nanoseconds(l.Picoseconds(octets)) }
 
-// picoseconds is how long octets take on a wire.
-func (l *Link) picoseconds(octets int64) int64 {
+// Picoseconds is how long octets take on a wire.
+func (l *Link) Picoseconds(octets int64) int64 {
 	const perSecond = 8e12
 	if octets <= 1<<20 { // exact in 64 bits
 		return octets * perSecond / l.Rate

@@ -81,9 +81,9 @@ func (p *Pipe[T]) Send(now time.Duration, packet T, octets int, field ecn.Codepo
 		start = int64(now) * 1000 // what is left overtakes the queue
 	}
 	size := int(a.octets) + p.link.Framing
-	end := start + p.link.picoseconds(int64(size))
+	end := start + p.link.Picoseconds(int64(size))
 	if a.marks.Trimmed {
-		l.busy += p.link.picoseconds(int64(size))
+		l.busy += p.link.Picoseconds(int64(size))
 	} else {
 		l.busy = end
 	}
