@@ -54,6 +54,12 @@ test-long: envtest ## The 40,000-block mixed-copies simulation, the operator wit
 	CREM_LONG=1 $(GO) test -count=1 -timeout 60m -run 'MixedCopies|Exhaustive|Long' -v $(PURE)
 	CREM_LONG=1 CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 20m -run 'TestG05NoWritesAtRest|TestG15' -v ./test/operator
 
+.PHONY: scale
+scale: export CREM_REQUIRE_ENVTEST = 1
+scale: envtest ## The operator among 5,000 nodes and 120,000 pods on a real API server: build/scale.json (about 15 minutes, 8 GiB)
+	@mkdir -p $(BUILD)
+	CREM_SCALE=$(abspath $(BUILD))/scale.json CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 60m -run '^TestScaleOfACluster$$' -v ./test/operator
+
 .PHONY: fuzz
 fuzz: ## Every fuzz target with FUZZINPUTS inputs each (default 100000x)
 	hack/fuzz.sh $(FUZZINPUTS)
