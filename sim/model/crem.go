@@ -18,6 +18,8 @@ type CREM struct {
 	Repair float64
 	// Rounds of coded retransmission that the receiver waits for: those that fit into maxHold and the hold memory, at most Rounds.
 	Rounds int
+	// BurstGap is after how many seconds without a packet a block that is not full is closed.
+	BurstGap float64
 	// LastResort is how long RDMA takes for what CREM leaves to it, in seconds, from when it is left.
 	LastResort float64
 }
@@ -35,7 +37,10 @@ func (c CREM) Completion(p Path, m Message) Stream {
 	blocks := math.Ceil(packets / float64(k))
 	s := Stream{Units: blocks, Step: (packets + blocks*float64(c.M)*c.Repair) * step / blocks, After: p.RTT}
 	left := c.left(p, k)
-	due := burstGap(p, float64(k)*step) + float64(c.M)*c.Repair*step // when the symbols of a block are in
+	due := float64(c.M) * c.Repair * step // when the symbols of the last block are in
+	if math.Mod(packets, float64(k)) != 0 {
+		due += c.BurstGap
+	}
 	s.Delay = append(s.Delay, Delay{0, -math.Expm1(float64(k) / p.runs() * math.Log1p(-p.Loss))}, Delay{due, left[0]})
 	asked := due
 	if c.M == 0 {
@@ -55,9 +60,6 @@ func (c CREM) Completion(p Path, m Message) Stream {
 	s.Delay = append(s.Delay, Delay{asked + c.LastResort, 0})
 	return s
 }
-
-// burstGap is after what time without a packet a block closes early: SRTT/8 within 50 us and 1 ms (Section 4.2), or sooner if it fills.
-func burstGap(p Path, fill float64) float64 { return min(min(max(p.RTT/8, 50e-6), 1e-3), fill) }
 
 // tolerance is how old a gap must be before it is asked for without a REPAIR (Section 7.1, rule 3).
 func tolerance(p Path) float64 { return min(max(p.RTT/8, 50e-6), 2e-3) }

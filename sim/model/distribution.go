@@ -51,3 +51,33 @@ func (m Mixture) Span() (least, most float64) {
 	c, d := m.Else.Span()
 	return min(a, c), max(b, d)
 }
+
+// Late is T and, with probability Again each time, a Timeout more: what the loss of the last acknowledgement costs.
+type Late struct {
+	Distribution
+	Again   float64 // below 1
+	Timeout float64 // seconds
+}
+
+// Mean implements Distribution.
+func (l Late) Mean() float64 { return l.Distribution.Mean() + l.Again/(1-l.Again)*l.Timeout }
+
+// Tail implements Distribution.
+func (l Late) Tail(t float64) float64 {
+	sum, weight := 0.0, 1-l.Again
+	for rest := 1.0; rest > negligible && weight > 0; t -= l.Timeout {
+		sum += weight * l.Distribution.Tail(t)
+		rest -= weight
+		weight *= l.Again
+	}
+	return sum
+}
+
+// Span implements Distribution.
+func (l Late) Span() (least, most float64) {
+	least, most = l.Distribution.Span()
+	for weight := l.Again; weight > negligible; weight *= l.Again {
+		most += l.Timeout
+	}
+	return least, most
+}

@@ -21,7 +21,7 @@ type Rewinds struct {
 func GoBackN(p Path, m Message, timeout float64) Rewinds {
 	step := p.PacketTime(m)
 	return Rewinds{
-		Sent: p.Lossless(m), Packets: max(math.Round(m.Packets()/p.runs()), 1), Loss: p.Loss, Fail: p.Loss * (2 - p.Loss),
+		Sent: p.Lossless(m), Packets: max(math.Round(m.Packets()/p.runs()), 1), Loss: p.Loss, Fail: 1 - (1-p.Loss)*(1-p.Back),
 		Rewind: p.RTT + step, Timeout: max(timeout, p.RTT),
 	}
 }

@@ -8,7 +8,8 @@ import "math"
 type Path struct {
 	Bandwidth float64 // bits per second
 	RTT       float64 // seconds
-	Loss      float64 // probability that a packet is lost, in either direction, from 0 to 0.5
+	Loss      float64 // probability that a packet is lost on the way there, from 0 to 0.5
+	Back      float64 // probability that an acknowledgement is lost on the way back; 0 in published models
 	Burst     float64 // mean length of a run of losses in packets, geometric; 1 or less: losses are independent
 }
 
