@@ -95,7 +95,7 @@ is not, previews configuration, and reads captures. Put it on the PATH, and kube
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w: %s --help lists the flags", err, cmd.CommandPath())}
 	})
-	root.AddCommand(p.status(), p.nodes(), p.flows(), p.top(), p.explain(), p.render(), p.decode(), p.version())
+	root.AddCommand(p.status(), p.nodes(), p.flows(), p.top(), p.explain(), p.render(), p.plan(), p.decode(), p.version())
 	return root
 }
 

@@ -150,7 +150,7 @@ func (v *validator) objectName(field, name string) {
 }
 
 func (v *validator) siteName(field string, name v1alpha1.SiteName) {
-	if len(name) > 63 || !siteName.MatchString(string(name)) {
+	if !SiteName(string(name)) {
 		v.fault(field, string(name), "is no site name: write lower-case letters, digits and '-', a letter or digit first and last, at most 63")
 	}
 }

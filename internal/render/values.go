@@ -86,3 +86,6 @@ func findSite(sites []v1alpha1.Site, name v1alpha1.SiteName) *v1alpha1.Site {
 	}
 	return nil
 }
+
+// SiteName says whether a name is one that a site can have.
+func SiteName(s string) bool { return len(s) <= 63 && siteName.MatchString(s) }

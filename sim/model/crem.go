@@ -141,15 +141,20 @@ func (s short) sum() float64 {
 	return sum
 }
 
-// RepairsFor is the static rule of Section 5.3, rule 4: the smallest m, up to most, with which a block of the message misses its part of
-// epsilon, the probability that a message may have an incomplete block; and that part.
-func RepairsFor(p Path, m Message, k int, epsilon float64, most int) (repairs int, perBlock float64) {
+// PerBlock is what each block of k of the message may miss, so that the message has an incomplete one with probability epsilon.
+func PerBlock(m Message, k int, epsilon float64) float64 {
+	blocks := math.Ceil(m.Packets() / min(float64(k), m.Packets()))
+	return -math.Expm1(math.Log1p(-epsilon) / blocks)
+}
+
+// Repairs is the static rule of Section 5.3, rule 4: the smallest m, up to most, with which a block of k of the message is incomplete
+// with a probability below epsilon.
+func Repairs(p Path, m Message, k int, epsilon float64, most int) int {
 	k = int(min(float64(k), m.Packets()))
-	perBlock = -math.Expm1(math.Log1p(-epsilon) / math.Ceil(m.Packets()/float64(k)))
 	if p.runs() > 1 {
-		return fec.MinBurstRepair(k, p.Loss, p.Burst, perBlock, most), perBlock
+		return fec.MinBurstRepair(k, p.Loss, p.Burst, epsilon, most)
 	}
-	return fec.MinRepair(k, p.Loss, perBlock, most), perBlock
+	return fec.MinRepair(k, p.Loss, epsilon, most)
 }
 
 // RoundsMeet says whether OnDemand can do without symbols sent ahead: one coded round meets the block's epsilon,
