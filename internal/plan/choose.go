@@ -8,6 +8,7 @@ import (
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/internal/render"
 	"crem.dev/crem/sim"
 	"crem.dev/crem/sim/model"
 )
@@ -48,6 +49,9 @@ type candidate struct {
 	crem     model.CREM
 	target   target
 	onDemand bool
+	spread   bool          // of repair symbols over the next block's packets
+	maxHold  time.Duration // how long a packet may wait for order
+	timeout  float64       // of the last acknowledgement, in seconds
 	contender
 }
 
@@ -90,13 +94,15 @@ func (in *Input) candidates() []candidate {
 	add := func(k, repairs int, t target, onDemand bool) {
 		if !seen[[2]int{k, repairs}] {
 			seen[[2]int{k, repairs}] = true
-			all = append(all, in.candidate(k, repairs, t, onDemand))
+			for _, rounds := range in.choicesOfRounds() {
+				all = append(all, in.candidate(k, repairs, rounds, t, onDemand, true))
+				if in.Burst == 1 && repairs > 1 { // no burst to be spread over
+					all = append(all, in.candidate(k, repairs, rounds, t, onDemand, false))
+				}
+			}
 		}
 	}
-	for _, k := range blockSizes {
-		if k > defaultK/2 && float64(k) >= 2*m.Packets() { // the block is the message already
-			continue
-		}
+	for _, k := range in.blockSizes() {
 		for _, t := range targets {
 			perBlock := t.perBlock(m, k)
 			repairs := model.Repairs(p, m, k, perBlock, mostRepairs(k))
@@ -109,34 +115,43 @@ func (in *Input) candidates() []candidate {
 	return all
 }
 
+// blockSizes are those that make a difference for the message, and whose REPAIRs fit the link if any do.
+func (in *Input) blockSizes() (list []int) {
+	for _, k := range blockSizes {
+		whole := len(list) > 0 && float64(k) >= 2*in.message().Packets() // a smaller block holds the message already
+		if !whole && (in.LinkMTU == 0 || in.neededMTU(in.RDMAMTU, k) <= in.LinkMTU) {
+			list = append(list, k)
+		}
+	}
+	if len(list) == 0 {
+		list = []int{defaultK}
+	}
+	return list
+}
+
 // mostRepairs leaves Repair Indices for two coded rounds.
 func mostRepairs(k int) int { return codeLength - k - 2*max(1, k/32) }
 
-func (in *Input) candidate(k, m int, t target, onDemand bool) candidate {
+func (in *Input) candidate(k, m, rounds int, t target, onDemand, spread bool) candidate {
 	p := in.path()
-	c := candidate{target: t, onDemand: onDemand, crem: model.CREM{
-		K: k, M: m, Repair: in.repairRatio(k), Rounds: in.rounds(), BurstGap: sim.CREM().Send.LeastBurstGap.Seconds(), LastResort: in.lastResort(),
+	c := candidate{target: t, onDemand: onDemand, spread: spread, maxHold: in.maxHold(rounds), crem: model.CREM{
+		K: k, M: m, Repair: in.repairRatio(k), Rounds: rounds, Spread: spread, BurstGap: sim.CREM().Send.LeastBurstGap.Seconds(),
 	}}
-	c.contender = contender{keyCREM, float64(m) * c.crem.Repair / math.Min(float64(k), in.message().Packets()), in.late(c.crem.Completion(p, in.message()), m == 0)}
+	c.timeout = model.RTO * p.RTT
+	if in.Transport == GoBackN {
+		c.timeout = ackTimeout(in.exponent(c.maxHold)).Seconds()
+	}
+	c.crem.LastResort = in.lastResort(c.timeout)
+	late := model.Late{Distribution: c.crem.Completion(p, in.message()), Again: p.Back, Timeout: c.timeout}
+	if m == 0 { // no repair symbol tells that a last packet was sent
+		late.Again = 1 - (1-p.Back)*(1-p.Loss)
+	}
+	c.contender = contender{keyCREM, float64(m) * c.crem.Repair / math.Min(float64(k), in.message().Packets()), late}
 	return c
 }
 
-// late adds what the loss of the last acknowledgement costs, as CREM does not protect it; and of the last packet, where no repair symbol
-// tells that it was sent.
-func (in *Input) late(d model.Distribution, blind bool) model.Late {
-	p := in.path()
-	l := model.Late{Distribution: d, Again: p.Back, Timeout: in.timeout()}
-	if in.Transport != GoBackN {
-		l.Timeout = model.RTO * p.RTT
-	}
-	if blind {
-		l.Again = 1 - (1-p.Back)*(1-p.Loss)
-	}
-	return l
-}
-
 // lastResort is how long the transport takes, in seconds, for what CREM leaves to it.
-func (in *Input) lastResort() float64 {
+func (in *Input) lastResort(timeout float64) float64 {
 	p := in.path()
 	switch in.Transport {
 	case SelectiveRepeat:
@@ -154,12 +169,21 @@ func (in *Input) lastResort() float64 {
 	}
 	window := m
 	window.Octets = int64(again) * int64(m.Packet)
-	return p.RTT + model.GoBackN(p, window, in.timeout()).Mean() - p.Lossless(window)
+	return p.RTT + model.GoBackN(p, window, timeout).Mean() - p.Lossless(window)
 }
 
 // cell is what a packet takes in a gateway's memory, in octets.
 func (in *Input) cell() float64 {
 	return float64(fec.Stride(in.RDMAMTU+40) + fec.MaxHead + 128)
+}
+
+// choicesOfRounds are how many rounds the receiver may be told to wait for: as many as it can, or one, which keeps the local ACK timeout
+// short.
+func (in *Input) choicesOfRounds() []int {
+	if most := in.rounds(); most > 1 && in.delivery() == crf.InOrder {
+		return []int{most, 1}
+	}
+	return []int{in.rounds()}
 }
 
 // rounds is how many rounds of coded retransmission the receiver can wait for. Packets that wait for order fill the hold memory.
@@ -189,6 +213,34 @@ func (in *Input) holdFor(rounds int) time.Duration {
 	rtt := in.RTT
 	find := min(max(rtt/8, 50*time.Microsecond), 2*time.Millisecond) + sim.CREM().Send.LeastBurstGap
 	return find + time.Duration(rounds)*(rtt+rtt/8)
+}
+
+// maxHold is what the rounds need that the receiver waits for; where it can wait for none, one round all the same, as the memory ends the
+// wait before it. In whole milliseconds.
+func (in *Input) maxHold(rounds int) time.Duration {
+	if in.delivery() == crf.Immediate {
+		return render.ProfileDefaults().MaxHold.Duration
+	}
+	hold := in.holdFor(max(rounds, 1))
+	return min(hold.Round(time.Millisecond)+time.Millisecond, mostHold)
+}
+
+// longestWait is how long an acknowledgement takes at most: a round trip, and the wait for order.
+func (in *Input) longestWait(maxHold time.Duration) time.Duration {
+	return in.RTT + min(maxHold, in.longestHold())
+}
+
+// exponent is that of the local ACK timeout: the NIC's, else the smallest that leaves acknowledgements their time.
+func (in *Input) exponent(maxHold time.Duration) int {
+	if in.AckTimeout != 0 {
+		return in.AckTimeout
+	}
+	return in.leastExponent(maxHold)
+}
+
+func (in *Input) leastExponent(maxHold time.Duration) int {
+	longest := in.longestWait(maxHold)
+	return timeoutAbove(longest + longest/10)
 }
 
 // longestHold is how long one flow's packets can wait before its hold memory is full.

@@ -97,18 +97,22 @@ func (p *Plan) findProtection() {
 	if p.chosen.onDemand {
 		p.say(Fine, "protection", "No repair symbol is sent ahead of a loss: of %s blocks that lose a packet, %s are restored by one request, a round trip later.", share(o.Lossy), percent(o.OnRequest/o.Lossy))
 	} else {
-		p.say(Fine, "protection", "%d repair symbols with every %d packets cost %s of the link; %s of the blocks lose a packet, and of these all but %s are restored without a round trip.",
-			c.M, min(c.K, int(p.Input.message().Packets())), percent(p.crem().Overhead), share(o.Lossy), share(1-o.InTime/o.Lossy))
+		packets := min(c.K, int(p.Input.message().Packets()))
+		p.say(Fine, "protection", "%d repair %s for every %d %s, %s more octets on the link; %s of the blocks lose a packet, and of these all but %s are restored without a round trip.",
+			c.M, plural(c.M, "symbol"), packets, plural(packets, "packet"), percent(p.crem().Overhead), share(o.Lossy), share(1-o.InTime/o.Lossy))
+	}
+	if !p.chosen.spread {
+		p.say(Note, "spread", "Losses are taken for independent, so all symbols of a block leave at its end, and the end of a message need not wait for them: write --burst where losses come in runs.")
 	}
 	blocks := math.Ceil(p.Input.message().Packets() / float64(c.K))
 	left := -math.Expm1(blocks * math.Log1p(-o.Left))
-	if left > 1e-3 {
+	if left*c.LastResort > near*p.crem().Mean {
 		p.say(Act, "protection", "%s of the messages still leave a loss to RDMA, which costs about %s each: use smaller messages, or a smaller RDMA MTU if the loss grows with the size of packets.",
 			share(left), duration(c.LastResort))
 	}
 	if p.Input.Loss > 1e-3 && p.Input.Transport == GoBackN {
 		p.say(Note, "last acknowledgement", "CREM protects data, not acknowledgements: where the link loses %s of them, that share of the messages waits for the local ACK timeout (%s) at its end.",
-			share(p.Input.Loss), duration(p.Input.timeout()))
+			share(p.Input.Loss), duration(p.chosen.timeout))
 	}
 }
 
@@ -187,8 +191,7 @@ func (p *Plan) findTimeout() {
 		p.say(Note, "timers", "The NIC's retransmission timer must be over %s: with CREM a lost packet is restored up to a round trip late.", duration(2*in.RTT.Seconds()))
 		return
 	}
-	longest := in.RTT + min(in.maxHold(p.chosen), in.longestHold())
-	needed := timeoutAbove(longest + longest/10)
+	longest, needed := in.longestWait(p.chosen.maxHold), in.leastExponent(p.chosen.maxHold)
 	reach := ackTimeout(needed)
 	switch n := in.AckTimeout; {
 	case n == 0:
@@ -212,15 +215,14 @@ func (p *Plan) findHold() {
 		return
 	}
 	can, bound := in.longestHold(), size(float64(sim.CREM().Receive.HoldBytes))
-	switch {
-	case p.chosen.crem.Rounds == 0:
+	if p.chosen.crem.Rounds == 0 {
 		flows := math.Ceil(float64(in.Flows) * in.holdFor(1).Seconds() / can.Seconds())
 		p.say(Note, "hold", "At %s a queue pair the %s that an agent holds for one flow are full after %s, less than a round trip: a loss beyond the repair symbols makes the sender go back, so the profile keeps that rare; with %.0f queue pairs there is time for a coded retransmission.",
 			rateText(in.rate()), bound, duration(can.Seconds()), flows)
-	default:
-		p.say(Fine, "hold", "Packets can wait %s before the %s that an agent holds for one flow are full; maxHold %s leaves time for %d %s of retransmission.",
-			duration(min(can, mostHold).Seconds()), bound, in.maxHold(p.chosen), p.chosen.crem.Rounds, plural(p.chosen.crem.Rounds, "round"))
+		return
 	}
+	p.say(Fine, "hold", "Packets can wait %s before the %s that an agent holds for one flow are full; maxHold %s leaves time for %d %s of retransmission.",
+		duration(min(can, mostHold).Seconds()), bound, p.chosen.maxHold, p.chosen.crem.Rounds, plural(p.chosen.crem.Rounds, "round"))
 }
 
 func (p *Plan) findMemory() {

@@ -73,14 +73,9 @@ func (in *Input) others() []contender {
 	return list
 }
 
-// timeout is the local ACK timeout in seconds that is reckoned with: the NIC's, else the smallest that the path allows.
-func (in *Input) timeout() float64 {
-	n := in.AckTimeout
-	if n == 0 {
-		n = timeoutAbove(2 * in.RTT)
-	}
-	return ackTimeout(n).Seconds()
-}
+// timeout is the local ACK timeout in seconds that is reckoned with where there is no CREM: the NIC's, else the smallest that the path
+// allows.
+func (in *Input) timeout() float64 { return ackTimeout(in.exponent(in.RTT)).Seconds() }
 
 // alone is the key of what the transport does without CREM.
 func (in *Input) alone() string { return string(in.Transport) }

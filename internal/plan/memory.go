@@ -21,7 +21,7 @@ func (in *Input) memory(c candidate) Memory {
 	flows, cell, bounds := float64(in.Flows), in.cell(), sim.CREM().Receive
 	m := Memory{Sender: flows * (in.inFlight() + 2*float64(c.crem.K)) * cell, Receiver: flows * 4 * float64(c.crem.K) * cell}
 	if in.delivery() == crf.InOrder {
-		hold := min(in.maxHold(c).Seconds()/in.path().PacketTime(in.message())*cell, float64(bounds.HoldBytes-bounds.ReplayBytes))
+		hold := min(c.maxHold.Seconds()/in.path().PacketTime(in.message())*cell, float64(bounds.HoldBytes-bounds.ReplayBytes))
 		held := 1.0 // a share of the flows has a gap at a time
 		if in.Loss > 0 {
 			held = min(1, in.gapsAtATime(c))
@@ -37,6 +37,6 @@ func (in *Input) memory(c candidate) Memory {
 func (in *Input) gapsAtATime(c candidate) float64 {
 	block := float64(c.crem.K) * in.path().PacketTime(in.message())
 	out := c.crem.Outcome(in.path(), in.message())
-	wait := out.InTime*block + (out.OnRequest+out.Left)*in.maxHold(c).Seconds()
+	wait := out.InTime*block + (out.OnRequest+out.Left)*c.maxHold.Seconds()
 	return wait / block
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -34,10 +33,11 @@ func (in *Input) profile(c candidate) v1alpha1.CREMProfile {
 	if in.delivery() == crf.Immediate {
 		spec.Delivery = v1alpha1.DeliveryImmediate
 	}
-	spec.MaxHold = &metav1.Duration{Duration: in.maxHold(c)}
+	spec.MaxHold = &metav1.Duration{Duration: c.maxHold}
 	if c.onDemand {
 		spec.RepairStrategy = v1alpha1.RepairOnDemand
 	}
+	spec.Spread = &c.spread
 	if in.Burst > 1 {
 		spec.LossModel = v1alpha1.LossEmpirical
 	}
@@ -68,16 +68,6 @@ func (in *Input) maxRatio(c candidate) string {
 	return strconv.FormatFloat(min(max(usual, needed), 1), 'f', -1, 64)
 }
 
-// maxHold is what the rounds need that the receiver can wait for; where it can wait for none, one round all the same, as the memory ends
-// the wait before it. In whole milliseconds.
-func (in *Input) maxHold(c candidate) time.Duration {
-	if in.delivery() == crf.Immediate {
-		return render.ProfileDefaults().MaxHold.Duration
-	}
-	hold := in.holdFor(max(c.crem.Rounds, 1))
-	return min(max(hold.Round(time.Millisecond)+time.Millisecond, time.Millisecond), mostHold)
-}
-
 // yaml is the profile as a person writes it: without what is the default.
 func yaml(p *v1alpha1.CREMProfile) string {
 	var b strings.Builder
@@ -91,13 +81,18 @@ func yaml(p *v1alpha1.CREMProfile) string {
 	line(true, "k: %d", s.K)
 	line(true, "epsilon: %q", s.Epsilon)
 	if s.MessageSize != nil {
-		line(true, "messageSize: %s", *s.MessageSize)
+		size := *s.MessageSize
+		if _, err := strconv.Atoi(size); err == nil {
+			size = strconv.Quote(size) // else YAML reads a number
+		}
+		line(true, "messageSize: %s", size)
 	}
 	line(s.MaxRepairSymbols != d.MaxRepairSymbols, "maxRepairSymbols: %d", s.MaxRepairSymbols)
 	line(s.MaxRepairRatio != d.MaxRepairRatio, "maxRepairRatio: %q", s.MaxRepairRatio)
 	line(true, "delivery: %s", s.Delivery)
 	line(s.Delivery == v1alpha1.DeliveryInOrder, "maxHold: %s", s.MaxHold.Duration)
 	line(true, "repairStrategy: %s", s.RepairStrategy)
+	line(*s.Spread != *d.Spread, "spread: %t", *s.Spread)
 	line(s.LossModel != d.LossModel, "lossModel: %s", s.LossModel)
 	if s.Selector != nil {
 		fmt.Fprintf(&b, "  selector:\n    destinationSites: [%s]\n", s.Selector.DestinationSites[0])

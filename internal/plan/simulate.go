@@ -57,6 +57,7 @@ func (p *Plan) scenario(messages int) sim.Scenario {
 		protection.Send.MessageSize = in.Message
 	}
 	protection.Send.MaxRepairRatio, _ = render.Decimal(spec.MaxRepairRatio) // the plan wrote it
+	protection.Send.Spread = p.chosen.spread
 	protection.Receive.Delivery, protection.Receive.MaxHold = in.delivery(), spec.MaxHold.Duration
 	if p.chosen.onDemand {
 		protection.Send.Strategy = csf.OnDemand
@@ -66,18 +67,17 @@ func (p *Plan) scenario(messages int) sim.Scenario {
 	}
 	return sim.Scenario{
 		Link:       world.Link{Rate: int64(in.rate()), Delay: in.RTT / 2, Framing: framing + in.Tunnel, Loss: world.Loss{Rate: in.Loss, Burst: in.Burst}},
-		Transport:  in.endpoint(),
+		Transport:  p.endpoint(),
 		Protection: protection, MessageOctets: in.Message, Messages: messages, Warmup: warmup, MTU: in.RDMAMTU, Seed: seed,
 	}
 }
 
 // endpoint is the transport as the simulator has it.
-func (in *Input) endpoint() endpoint.Config {
-	c := endpoint.Config{Kind: endpoint.SelectiveRepeat, NACK: in.Transport == SelectiveRepeat}
-	if in.Transport == GoBackN {
-		c = endpoint.Config{Kind: endpoint.GoBackN, Timeout: time.Duration(in.timeout() * 1e9), Retries: -1}
+func (p *Plan) endpoint() endpoint.Config {
+	if p.Input.Transport != GoBackN {
+		return endpoint.Config{Kind: endpoint.SelectiveRepeat, NACK: p.Input.Transport == SelectiveRepeat}
 	}
-	return c
+	return endpoint.Config{Kind: endpoint.GoBackN, Timeout: time.Duration(p.chosen.timeout * float64(time.Second)), Retries: -1}
 }
 
 // Step goes on for a moment; it is false when nothing is left to do. At any time Finish takes what there is.

@@ -18,7 +18,9 @@ type CREM struct {
 	Repair float64
 	// Rounds of coded retransmission that the receiver waits for: those that fit into maxHold and the hold memory, at most Rounds.
 	Rounds int
-	// BurstGap is after how many seconds without a packet a block that is not full is closed.
+	// Spread sends the symbols of a block but the first among the packets of the next one. BurstGap is after how many seconds without a
+	// packet a block that is not full is closed, and those wait no longer.
+	Spread   bool
 	BurstGap float64
 	// LastResort is how long RDMA takes for what CREM leaves to it, in seconds, from when it is left.
 	LastResort float64
@@ -31,20 +33,18 @@ const deltaLoss = 0.01
 func (c CREM) block(m Message) int { return int(min(float64(c.K), m.Packets())) }
 
 // Completion of a message.
-func (c CREM) Completion(p Path, m Message) Stream {
+func (c CREM) Completion(p Path, m Message) Distribution {
 	packets, step := m.Packets(), p.PacketTime(m)
 	k := c.block(m)
 	blocks := math.Ceil(packets / float64(k))
 	s := Stream{Units: blocks, Step: (packets + blocks*float64(c.M)*c.Repair) * step / blocks, After: p.RTT}
 	left := c.left(p, k)
-	due := float64(c.M) * c.Repair * step // when the symbols of the last block are in
-	if math.Mod(packets, float64(k)) != 0 {
-		due += c.BurstGap
-	}
-	s.Delay = append(s.Delay, Delay{0, -math.Expm1(float64(k) / p.runs() * math.Log1p(-p.Loss))}, Delay{due, left[0]})
-	asked := due
-	if c.M == 0 {
-		asked = tolerance(p)
+	asked := tolerance(p)
+	if c.M > 0 {
+		asked = float64(c.M) * c.Repair * step // all symbols are in
+		s.Delay = append(s.Delay, Delay{0, -math.Expm1(float64(k) / p.runs() * math.Log1p(-p.Loss))}, Delay{asked, left[0]})
+	} else {
+		s.Delay = append(s.Delay, Delay{0, left[0]})
 	}
 	for n := range c.Rounds {
 		if n == 0 {
@@ -54,11 +54,25 @@ func (c CREM) Completion(p Path, m Message) Stream {
 		}
 		s.Delay = append(s.Delay, Delay{asked, left[n+1]})
 	}
-	if c.M == 0 {
-		s.Delay[1].At = 0 // nothing is restored in time, so nothing is waited for
-	}
 	s.Delay = append(s.Delay, Delay{asked + c.LastResort, 0})
+	if wait, share := c.tailWait(p, m); share > 0 {
+		return Held{Distribution: s, Until: s.Units*s.Step + s.After + wait, Share: share}
+	}
 	return s
+}
+
+// tailWait is how long the last block's symbols wait, as no packet follows, and with what probability one of them is needed.
+func (c CREM) tailWait(p Path, m Message) (wait, share float64) {
+	k := c.block(m)
+	switch rest := int(math.Mod(m.Packets(), float64(k))); {
+	case c.M == 0:
+		return 0, 0
+	case rest > 0: // it closes when the burst is over, and then all leave
+		return c.BurstGap, tail(p, rest+c.M, 0) - tail(p, rest+c.M, c.M)
+	case c.Spread: // the first leaves at once, the others when the burst is over, or before a retransmission can pass
+		return min(c.BurstGap, p.RTT/4), tail(p, k+c.M, 1) - tail(p, k+c.M, max(c.M, 1))
+	}
+	return 0, 0
 }
 
 // tolerance is how old a gap must be before it is asked for without a REPAIR (Section 7.1, rule 3).

@@ -83,3 +83,36 @@ func (l Late) Span() (least, most float64) {
 	}
 	return least, most
 }
+
+// Held is T, but with probability Share not before Until: what the wait for the end of a burst costs.
+type Held struct {
+	Distribution
+	Until float64 // seconds
+	Share float64
+}
+
+// Mean implements Distribution.
+func (h Held) Mean() float64 {
+	least, _ := h.Distribution.Span()
+	const steps = 16
+	wait, sum := max(h.Until-least, 0)/steps, 0.0
+	for i := range steps {
+		sum += 1 - h.Distribution.Tail(least+(float64(i)+0.5)*wait)
+	}
+	return h.Distribution.Mean() + h.Share*sum*wait
+}
+
+// Tail implements Distribution.
+func (h Held) Tail(t float64) float64 {
+	tail := h.Distribution.Tail(t)
+	if t >= h.Until {
+		return tail
+	}
+	return tail + (1-tail)*h.Share
+}
+
+// Span implements Distribution.
+func (h Held) Span() (least, most float64) {
+	least, most = h.Distribution.Span()
+	return least, max(most, h.Until)
+}

@@ -257,6 +257,7 @@ func TestCREMAgainstSamples(t *testing.T) {
 		{CREM{K: 16, M: 1, Repair: 1.01, Rounds: 1, LastResort: 0.5}, Path{10e9, 10e-3, 5e-2, 5e-2, 1}},
 		{CREM{K: 16, M: 1, Repair: 1.01, Rounds: 0, LastResort: 0.5}, Path{10e9, 10e-3, 5e-3, 5e-3, 1}},
 		{CREM{K: 8, M: 1, Repair: 1, Rounds: 3, LastResort: 0.5}, Path{10e9, 10e-3, 0.2, 0.2, 1}},
+		{CREM{K: 32, M: 3, Repair: 1, Rounds: 3, LastResort: 0.5, Spread: true, BurstGap: 4e-3}, Path{10e9, 10e-3, 2e-2, 2e-2, 1}},
 	} {
 		rng := rand.New(rand.NewPCG(7, 8))
 		const blocks = 20
@@ -271,13 +272,16 @@ func TestCREMAgainstSamples(t *testing.T) {
 			}
 			return come
 		}
-		block := func() float64 { // what the losses of one block add
+		block := func(last bool) float64 { // what the losses of one block add
 			missing, held := tc.c.K-count(tc.c.K), count(tc.c.M)
 			if missing == 0 && held == tc.c.M {
 				return 0
 			}
 			due := float64(tc.c.M) * tc.c.Repair * step
 			if missing <= held {
+				if last && tc.c.Spread && missing+tc.c.M-held > 1 {
+					due = max(due, min(tc.c.BurstGap, tc.p.RTT/4))
+				}
 				return due
 			}
 			if tc.c.M == 0 {
@@ -307,7 +311,7 @@ func TestCREMAgainstSamples(t *testing.T) {
 		one := func() float64 {
 			last := 0.0
 			for i := 1; i <= blocks; i++ {
-				last = max(last, float64(i)*(float64(tc.c.K)+float64(tc.c.M)*tc.c.Repair)*step+block())
+				last = max(last, float64(i)*(float64(tc.c.K)+float64(tc.c.M)*tc.c.Repair)*step+block(i == blocks))
 			}
 			return last + tc.p.RTT
 		}

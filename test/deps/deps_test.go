@@ -87,6 +87,8 @@ var forbidden = []struct{ from, to, why string }{
 	{"internal/render", "k8s.io/client-go", "rendering is pure: no client"},
 	{"internal/render", "sigs.k8s.io/controller-runtime", "rendering is pure: no client"},
 	{"internal/render", module + "agent", "rendering must serve operator and CLI alike"},
+	{"internal/plan", "k8s.io/client-go", "a plan is reckoned, not asked for"},
+	{"internal/plan", "sigs.k8s.io/controller-runtime", "a plan is reckoned, not asked for"},
 	{"controllers/", module + "internal/plugin", "controllers -> api, render only"},
 	{"controllers/", module + "internal/agentapi", "the operator learns of agents from the API server alone"},
 	{"controllers/", "github.com/cilium/ebpf", "the operator has nothing to do with packets"},
