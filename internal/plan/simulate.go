@@ -115,8 +115,8 @@ func (p *Plan) findAgreement(m *Mechanism, r *sim.Result) {
 	case !r.Done:
 		p.say(Note, "simulation", "The simulation was ended after %d of the messages: its numbers are of these alone.", m.Messages)
 	case off > agree || off < -agree:
-		p.say(Note, "simulation", "The simulated mean is %+.0f %% off the analysis, over %d messages, with %d losses left to RDMA: trust the analysis for the tail and the simulation for how the machines behave.",
-			100*off, m.Messages, r.CRF.GivenUp)
+		p.say(Note, "simulation", "The mean of %d messages through the real machines is %+.0f %% off the analysis, with %d local ACK timeouts and %d losses left to RDMA: what the analysis leaves out matters here.",
+			m.Messages, 100*off, r.Cost.Timeouts, r.CRF.GivenUp)
 	default:
 		p.say(Fine, "simulation", "%d messages through the real machines agree with the analysis: the mean is %+.1f %% off, and %s of repair symbols were sent.", m.Messages, 100*off, percent(m.Overhead))
 	}

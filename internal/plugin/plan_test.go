@@ -6,9 +6,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"crem.dev/crem/api/v1alpha1"
 	"crem.dev/crem/internal/plan"
@@ -115,5 +119,27 @@ func TestPlanCompletion(t *testing.T) {
 	}
 	if r := run(t, "", nil, "__complete", "plan", "-o", ""); !strings.Contains(r.out, "html\n") {
 		t.Error(r)
+	}
+}
+
+// TestPlanPage: the worked example of docs/plan.md is what the command says.
+func TestPlanPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/plan.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := regexp.MustCompile("(?s)```\nkubectl crem (plan [^\n]*--to west)\n```\n```\n(.*?)```\n").FindSubmatch(page)
+	if example == nil {
+		t.Fatal("no worked example")
+	}
+	r := run(t, "", nil, strings.Fields(string(example[1]))...)
+	if string(example[2]) == r.out {
+		return
+	}
+	if !*update {
+		t.Fatalf("the page says otherwise (-update writes it anew)\n%s", cmp.Diff(string(example[2]), r.out))
+	}
+	if err := os.WriteFile("../../docs/plan.md", bytes.Replace(page, example[2], []byte(r.out), 1), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
