@@ -142,7 +142,7 @@ func (w *world) wantOne() (links [2]link.ID) {
 
 // G01, G03: an agent is killed again and again while packets run. None is lost in the in-order state, the next agent takes
 // the same links over in place, and there is never a second program.
-func TestKilledAgentLosesNothing(t *testing.T) {
+func TestG01_KilledAgentLosesNothing(t *testing.T) {
 	w := newWorld(t)
 	pinDir := filepath.Join(netns.MountBPF(t), "crem")
 	host := w.listen()

@@ -211,3 +211,25 @@ func TestG06_OnlyTheWholeTruthDetaches(t *testing.T) {
 		t.Fatalf("%v, detached %v", err, k.detached)
 	}
 }
+
+// G03: interfaces come and go beside the uplink, and configurations are applied again. Programs are attached once and left alone: a driver may reset its
+// rings for each change.
+func TestG03_OtherInterfacesTouchNothing(t *testing.T) {
+	k := &kernel{}
+	e := New(Options{Backend: k, Workers: 1})
+	e.loaded = true
+	cfg := required()
+	cfg.Domains[0].RequireIPsec = false
+	for range 100 {
+		if _, err := e.Apply(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(k.attached) != 1 || len(k.detached) != 0 {
+		t.Fatalf("attached %v, detached %v", k.attached, k.detached)
+	}
+	cfg.Domains[0].Uplinks = append(cfg.Domains[0].Uplinks, "wan1")
+	if _, err := e.Apply(cfg); err != nil || len(k.attached) != 2 || len(k.detached) != 0 {
+		t.Fatalf("a second uplink: %v, attached %v, detached %v", err, k.attached, k.detached)
+	}
+}

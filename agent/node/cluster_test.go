@@ -298,8 +298,8 @@ func TestClusterFollowsSlices(t *testing.T) {
 	})
 }
 
-// TestClusterTriesAgain: a data path that can not take up its configuration is reported with its reason, and tried again.
-func TestClusterTriesAgain(t *testing.T) {
+// TestG02_NotReadyUntilApplied: a data path that can not take up its configuration is reported with its reason, and tried again.
+func TestG02_NotReadyUntilApplied(t *testing.T) {
 	cfg := apiServer(t)
 	k := kubernetes{t, admin(t, cfg)}
 	k.create(nodeOf("gw-fail"))

@@ -19,9 +19,9 @@ import (
 	"crem.dev/crem/api/v1alpha1"
 )
 
-// TestOneCommandInstallsAndUpgrades (G11): the real helm on a real API server. An older release is upgraded with its CRDs by one command, policy
+// TestG11_OneCommandInstallsAndUpgrades (G11): the real helm on a real API server. An older release is upgraded with its CRDs by one command, policy
 // that is stored stays, and so it does when the release is uninstalled.
-func TestOneCommandInstallsAndUpgrades(t *testing.T) {
+func TestG11_OneCommandInstallsAndUpgrades(t *testing.T) {
 	helm := tool(t, "helm")
 	env := &envtest.Environment{BinaryAssetsDirectory: assets(t)}
 	cfg, err := env.Start()

@@ -148,8 +148,8 @@ func TestOperatorSurvivesANode(t *testing.T) {
 	}
 }
 
-// TestNoWebhookAndNoSecret (G10): nothing of ours can refuse what people do because it is away, and there is no certificate to expire.
-func TestNoWebhookAndNoSecret(t *testing.T) {
+// TestG10_NoWebhookAndNoSecret (G10): nothing of ours can refuse what people do because it is away, and there is no certificate to expire.
+func TestG10_NoWebhookAndNoSecret(t *testing.T) {
 	for _, u := range render(t, everything...) {
 		switch u.GetKind() {
 		case "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "Secret", "APIService":

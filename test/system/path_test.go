@@ -62,9 +62,9 @@ func TestSection5_1_HelloOnThePath(t *testing.T) {
 	}
 }
 
-// TestSection4_PathMTUTooSmall: the uplink has the MTU of the access network, so packets of RoCE MTU 4096 pass, and their repairs would not: the flow is
+// TestG12_Section4_PathMTUTooSmall: the uplink has the MTU of the access network, so packets of RoCE MTU 4096 pass, and their repairs would not: the flow is
 // not protected, the status says so with both numbers, and the traffic is what it is without agents.
-func TestSection4_PathMTUTooSmall(t *testing.T) {
+func TestG12_Section4_PathMTUTooSmall(t *testing.T) {
 	w := newWorld(t, options{
 		lanMTU: 4200, wanMTU: 4200, path: wan.Settings{Delay: wan.Duration(time.Millisecond)}, profile: proactive,
 		gateways: [2]string{topology.GwA6.String(), topology.GwB6.String()},

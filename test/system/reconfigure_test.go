@@ -3,11 +3,18 @@
 package system
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"crem.dev/crem/internal/agentapi"
+	"crem.dev/crem/test/lab/topology"
 )
 
 // one returns the only flow of a gateway in a role.
@@ -105,4 +112,66 @@ func (g *gateway) awaitDelivery(mode string, applied int64, before uint64) {
 		s, ok := g.ask()
 		return ok && s.AppliedGeneration > applied && s.Counters["kernel_immediate"] > before
 	})
+}
+
+// G08: neither a domain whose interface does not exist nor one whose uplink another domain has stops a third. Each is named with its reason, and the
+// first is in force as soon as the interface is there.
+func TestG08_OneBadDomain(t *testing.T) {
+	w := newWorld(t, options{wire: true, profile: `{k: 32, delivery: InOrder}`})
+	w.discard(w.lab.HostB)
+	good, err := os.ReadFile(w.a.domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := func(name, uplink string, n int) string {
+		return fmt.Sprintf(`---
+apiVersion: crem.dev/v1alpha1
+kind: CREMDomain
+metadata: {name: %s}
+spec:
+  port: %d
+  site: east
+  ipsec: {mode: BoundaryFiltered}
+  sites:
+  - {name: east, cidrs: [10.%d.0.0/24], gateways: [%s]}
+  - {name: west, cidrs: [10.%d.1.0/24]}
+  nodes: {uplinks: [%s]}
+  profileRef: {name: lab}
+`, name, cremPort+n, 100+n, topology.GwA4, 100+n, uplink)
+	}
+	w.a.write(w.a.domain, string(good)+other("bad", "wan9", 1)+other("second", topology.Uplink, 2))
+	w.a.signal(syscall.SIGHUP)
+	w.stream(streamOptions{rate: 2000})
+	w.awaitProtecting(1)
+	domain := func(name string) agentapi.Domain {
+		for _, d := range w.a.status().Domains {
+			if d.Name == name {
+				return d
+			}
+		}
+		return agentapi.Domain{Problem: "not there"}
+	}
+	w.eventually("the bad domain is named", func() bool {
+		return slices.ContainsFunc(w.a.status().Uplinks, func(u agentapi.Uplink) bool {
+			return u.Name == "wan9" && !u.Attached && u.Reason == agentapi.ReasonInterfaceNotFound
+		})
+	})
+	if d := domain("lab"); d.Problem != "" {
+		t.Errorf("domain lab: %s", d.Problem)
+	}
+	if !slices.ContainsFunc(w.a.status().Problems, func(p agentapi.Problem) bool {
+		return p.Object == "CREMDomain second" && p.Reason == "UplinkConflict" && strings.Contains(p.Message, "lab")
+	}) {
+		t.Errorf("problems: %+v", w.a.status().Problems)
+	}
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wan9"}, PeerName: "far9"}
+	if err := w.a.ns.Do(func() error { return errors.Join(netlink.LinkAdd(pair), netlink.LinkSetUp(pair)) }); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the interface that has come is an uplink", func() bool {
+		return slices.ContainsFunc(w.a.status().Uplinks, func(u agentapi.Uplink) bool { return u.Name == "wan9" && u.Attached }) && domain("bad").Problem == ""
+	})
+	if f := w.a.protecting("csf"); len(f) != 1 {
+		t.Errorf("%d flows protected", len(f))
+	}
 }
