@@ -79,14 +79,16 @@ network() { # SITE ADDRESS: the network namespace of a pod
 	on_node "$1" bash -c 'for n in $(ls /run/netns); do ip -n "$n" -o addr show dev eth0 2>/dev/null | grep -q " $1/" && echo "$n"; done; true' - "$2"
 }
 
-COMMON="-if eth0 -mtu 1024 -size 262144 -window 1024"
-begin_transfer() { # NAME: 160 Mbit/s, 20,000 packets a second, until end_transfer
+# NICs acknowledge what came together at once; an ACK a packet would take half a processor of the two.
+COMMON="-if eth0 -mtu 1024 -size 262144 -window 1024 -coalesce"
+begin_transfer() { # NAME [PACKETS]: that many packets a second, 20,000 if it is left out, until end_transfer
+	local rate=$((${2:-20000} * 8192))
 	TRANSFER=$1
 	on_node west ip netns exec "$NW" "$B/crem-rc" -role responder -local "$W" -remote "$E" -next-hop "$HW" $COMMON >"$TMP/$1.responder" 2>"$TMP/$1.responder.err" &
 	RESPONDER=$!
 	echo $RESPONDER >>"$TMP/pids"
 	sleep 1
-	on_node east ip netns exec "$NE" "$B/crem-rc" -role requester -local "$E" -remote "$W" -next-hop "$HE" $COMMON -rate 160000000 -warmup 1s -duration 1h \
+	on_node east ip netns exec "$NE" "$B/crem-rc" -role requester -local "$E" -remote "$W" -next-hop "$HE" $COMMON -rate $rate -warmup 1s -duration 1h \
 		>"$TMP/$1.json" 2>"$TMP/$1.err" &
 	REQUESTER=$!
 	echo $REQUESTER >>"$TMP/pids"

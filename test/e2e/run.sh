@@ -40,6 +40,7 @@ for stage in "$HERE"/stages/*.sh; do . "$stage"; done
 
 install
 policy
+profile_change
 rights
 api_server_away
 if [ "$FORM" = full ]; then
