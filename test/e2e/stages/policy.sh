@@ -2,7 +2,7 @@
 # The policy is applied under traffic, seen with kubectl crem, and a profile changed under 20,000 packets a second: no flow is interrupted.
 
 policy() {
-	local s start last
+	local s start
 	find_endpoints
 	step "endpoints are $E and $W"
 	begin_transfer policy 2000
