@@ -150,7 +150,7 @@ func TestMRCRetryLimit(t *testing.T) {
 	}
 }
 
-// "A retransmission is no fast lane: max_psn_range, congestion window and retry counter bind it. To mark a packet and to send it are two things."
+// "A retransmission is no fast lane: max_psn_range, congestion window and retry counter bind it. To mark a packet is not to send it." Here: the window.
 func TestMRCMarkedIsNotSent(t *testing.T) {
 	s := newMRCSender(Config{Window: 4, Range: 128, Timeout: time.Second, Retries: 7}, Path{MTU: testMTU})
 	s.Post(0, 100*testMTU)

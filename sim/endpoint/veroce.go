@@ -52,7 +52,28 @@ func (s *veroceSender) NextDeadline() time.Duration {
 	if _, ok := s.waiting(); ok || s.sendable() {
 		return 0
 	}
-	return s.timer()
+	return min(s.timer(), s.again())
+}
+
+// again is when RxtPSN has stood still for so long that the copies of the holes before it must be lost too.
+func (s *veroceSender) again() time.Duration {
+	if s.una >= s.rxt {
+		return roce.Never
+	}
+	return s.rxtAt + s.path.RTT + s.patience()
+}
+
+// patience is what queues and the spacing of SACKs may add to a round trip.
+func (s *veroceSender) patience() time.Duration { return s.path.RTT/8 + veroceBits*s.path.Packet }
+
+// secondRound sets RxtPSN back to aPSN: all holes that were sent again a round trip ago are sent once more.
+func (s *veroceSender) secondRound(now time.Duration) {
+	for seq := s.una; seq < s.rxt; seq++ {
+		if e := s.at(seq); e.at == flying && now-e.sent >= s.path.RTT+s.patience() {
+			s.queue(seq)
+		}
+	}
+	s.rxtAt = now
 }
 
 // Next implements Sender.
@@ -61,6 +82,9 @@ func (s *veroceSender) Next(now time.Duration) (Packet, bool) {
 	s.stats.Timeouts += expired
 	if s.cfg.Retries >= 0 && most > s.cfg.Retries {
 		s.err = "transport retry counter exceeded"
+	}
+	if now >= s.again() {
+		s.secondRound(now)
 	}
 	seq, repeated := s.waiting()
 	switch {
@@ -105,15 +129,11 @@ func (s *veroceSender) Handle(now time.Duration, p *Packet) {
 	}
 }
 
-// repeat sends the holes of a SACK again that no SACK before has shown. When RxtPSN has stood still for a round trip, the copies may be lost too,
-// and all holes count anew.
+// repeat sends the holes of a SACK again that no SACK before has shown.
 func (s *veroceSender) repeat(now time.Duration, p *Packet) {
 	newest, ok := p.highest()
 	if !ok || newest >= s.next {
 		return
-	}
-	if newest < s.rxt && now-s.rxtAt > s.path.RTT {
-		s.rxt, s.rxtAt = s.una, now
 	}
 	for seq := max(s.una, s.rxt, p.Edge); seq < newest; seq++ {
 		if e := s.at(seq); e.at == flying && now-e.sent >= s.path.RTT { // else its copy can't have been there: a NAK has named it
