@@ -25,8 +25,10 @@ type Domain struct {
 	Site      string         // name of this node's own entry in Sites
 	Sites     []Site         // all sites, the own one included
 	Reporters []netip.Prefix // the only senders of PATH_REPORT that are believed (Section 11)
-	Uplinks   []string       // interface names; empty: the interfaces that route to other sites
-	Rules     []Rule         // most specific first; the first rule that takes a flow decides; no rule: not protected
+	// ReportDrops makes the node a Path Reporter of what its uplinks dropped (Section 8.2).
+	ReportDrops bool
+	Uplinks     []string // interface names; empty: the interfaces that route to other sites
+	Rules       []Rule   // most specific first; the first rule that takes a flow decides; no rule: not protected
 	// RequireIPsec: nothing is protected, and no HELLO sent or answered, without XFRM policies (Section 11).
 	RequireIPsec bool
 	// MaxRepairBandwidth bounds the node's repair traffic in bits per second (Section 10); 0: no bound.

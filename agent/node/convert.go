@@ -91,6 +91,13 @@ func (c *conversion) domain(d *v1alpha1.NodeDomain) (engine.Domain, bool) {
 	if out.Reporters, err = prefixes(d.Reporters); err != nil {
 		return bad("reporters: %v", err)
 	}
+	switch d.Reporter {
+	case v1alpha1.ReporterOwnDrops:
+		out.ReportDrops = true
+	case "", v1alpha1.ReporterOff:
+	default:
+		c.problem(v1alpha1.KindDomain, d.Name, "reporter mode %q is not known to this agent, which reports nothing: upgrade the agent, or write Off or OwnDrops", d.Reporter)
+	}
 	for _, name := range d.Uplinks {
 		out.Uplinks = append(out.Uplinks, string(name))
 	}

@@ -28,7 +28,7 @@ func spec() *v1alpha1.CREMNodeSpec {
 				{Name: "east", CIDRs: []v1alpha1.NodePrefix{"10.1.0.0/16", "fd00:1::/32"}, Gateways: []v1alpha1.NodeAddress{"192.0.2.1", "2001:db8::1"}},
 				{Name: "west", CIDRs: []v1alpha1.NodePrefix{"10.2.0.0/16"}},
 			},
-			Reporters: []v1alpha1.NodePrefix{"10.255.0.0/24"}, Uplinks: []v1alpha1.InterfaceName{"wan0"}, MaxRepairBitsPerSecond: 1e9,
+			Reporters: []v1alpha1.NodePrefix{"10.255.0.0/24"}, Reporter: v1alpha1.ReporterOwnDrops, Uplinks: []v1alpha1.InterfaceName{"wan0"}, MaxRepairBitsPerSecond: 1e9,
 			Rules: []v1alpha1.NodeRule{
 				{Profile: "special", Source: v1alpha1.SourceCIDRs, CIDRs: []v1alpha1.NodePrefix{"10.1.8.0/24"}, DestinationSites: []v1alpha1.SiteName{"west"}},
 				{Profile: "plain", Source: v1alpha1.SourceAny},
@@ -64,7 +64,7 @@ func TestConvert(t *testing.T) {
 			{Name: "east", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/32")}, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
 			{Name: "west", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}},
 		},
-		Reporters: []netip.Prefix{netip.MustParsePrefix("10.255.0.0/24")},
+		Reporters: []netip.Prefix{netip.MustParsePrefix("10.255.0.0/24")}, ReportDrops: true,
 		Rules: []engine.Rule{
 			{Profile: special, Sources: []netip.Prefix{netip.MustParsePrefix("10.1.8.0/24")}, Destinations: []string{"west"}},
 			{Profile: plain},
@@ -92,6 +92,7 @@ func TestConvertLeavesOutWhatItDoesNotUnderstand(t *testing.T) {
 		{"a prefix that is none", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Sites[1].CIDRs[0] = "10.2.0.0" }, 0, 0, `site west: "10.2.0.0" is not a prefix`},
 		{"a mapped prefix", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Reporters[0] = "::ffff:10.0.0.0/104" }, 0, 0, "reporters:"},
 		{"a gateway that is none", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Sites[0].Gateways[0] = "gw" }, 0, 0, `gateway "gw" is not an address`},
+		{"reporter of a newer operator", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Reporter = "Everything" }, 1, 2, `reporter mode "Everything" is not known to this agent`},
 		{"pods", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[0].Source = v1alpha1.SourcePods }, 1, 1, `compares the source with "Pods", which this agent can not`},
 		{"prefixes without any", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[0].CIDRs = nil }, 1, 1, `"CIDRs"`},
 		{"profile missing", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[1].Profile = "gone" }, 1, 1, "profile gone, which is not there"},

@@ -35,6 +35,7 @@ type CREMDomain struct {
 // CREMDomainSpec describes the sites and how this cluster takes part.
 //
 // +kubebuilder:validation:XValidation:rule="self.sites.exists(s, s.name == self.site)",message="names no entry of spec.sites: write the name of this cluster's own site",fieldPath=".site"
+// +kubebuilder:validation:XValidation:rule="!has(self.reporter) || self.reporter.mode != 'OwnDrops' || (has(self.reporters) && size(self.reporters) > 0)",message="reports to senders that believe nobody: write the addresses of the domain's nodes in spec.reporters",fieldPath=".reporter.mode"
 type CREMDomainSpec struct {
 	// port is the CREM port: the UDP port of all CREM messages of the domain, the same at every site. There is no default, and
 	// there must be no other service on it (Section 3 of the protocol). Choose one from 49152 to 65535; 4791 is RoCEv2 itself.
@@ -66,6 +67,10 @@ type CREMDomainSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	Reporters []CIDR `json:"reporters,omitempty"`
+
+	// reporter makes the nodes of the domain Path Reporters (Section 8.2 of the protocol). Absent: they report nothing.
+	// +optional
+	Reporter *Reporter `json:"reporter,omitempty"`
 
 	// nodes says which nodes of this cluster stand on the paths between the sites. Absent: no node of the cluster. An agent
 	// that runs without Kubernetes takes part in every domain that it is given.
@@ -118,6 +123,26 @@ type IPsec struct {
 	// out). There is no default: the protocol asks for one of the two, and which one is true is not for software to guess.
 	// +required
 	Mode IPsecMode `json:"mode"`
+}
+
+// ReporterMode says what the nodes of a domain report.
+//
+// +kubebuilder:validation:Enum=Off;OwnDrops
+type ReporterMode string
+
+const (
+	// ReporterOff means that nodes report nothing.
+	ReporterOff ReporterMode = "Off"
+	// ReporterOwnDrops means that nodes report what their own uplinks dropped.
+	ReporterOwnDrops ReporterMode = "OwnDrops"
+)
+
+// Reporter says what the nodes of a domain report to the senders of the protected flows.
+type Reporter struct {
+	// mode is OwnDrops (each node reports what the queues and interfaces of its uplinks dropped, as each flow's part of it, so that the
+	// sender does not take congestion for a bad path) or Off. The nodes' own addresses must be in reporters.
+	// +required
+	Mode ReporterMode `json:"mode"`
 }
 
 // DomainNodes says which nodes and interfaces take part.

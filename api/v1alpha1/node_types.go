@@ -79,6 +79,9 @@ type NodeDomain struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	Reporters []NodePrefix `json:"reporters,omitempty"`
+	// reporter is what the node reports; absent: nothing. An agent that does not know the mode reports nothing.
+	// +optional
+	Reporter ReporterMode `json:"reporter,omitempty"`
 	// uplinks are the interfaces that lead to the other sites; empty: the agent finds them by the routes.
 	// +optional
 	// +listType=set

@@ -220,6 +220,9 @@ func (r *rendering) domain(d *v1alpha1.CREMDomain) v1alpha1.NodeDomain {
 	if s.Nodes != nil && s.Nodes.MaxRepairBandwidth != nil {
 		out.MaxRepairBitsPerSecond, _ = BitRate(*s.Nodes.MaxRepairBandwidth) // ValidateDomain refused what is no rate
 	}
+	if s.Reporter != nil && s.Reporter.Mode != v1alpha1.ReporterOff {
+		out.Reporter = s.Reporter.Mode
+	}
 	return out
 }
 

@@ -126,6 +126,21 @@ func newProfile(name string, selector *v1alpha1.FlowSelector) v1alpha1.CREMProfi
 
 var gateway = NodeFacts{Name: "gw1", Labels: map[string]string{"gw": "yes", "zone": "a"}}
 
+// TestReporterIsOffUnlessAskedFor: no node reports by default (Section 8.2).
+func TestReporterIsOffUnlessAskedFor(t *testing.T) {
+	for _, tc := range []struct {
+		in   *v1alpha1.Reporter
+		want v1alpha1.ReporterMode
+	}{{nil, ""}, {&v1alpha1.Reporter{Mode: v1alpha1.ReporterOff}, ""}, {&v1alpha1.Reporter{Mode: v1alpha1.ReporterOwnDrops}, v1alpha1.ReporterOwnDrops}} {
+		d := newDomain("a", 0, 0)
+		d.Spec.Reporter, d.Spec.Reporters = tc.in, []v1alpha1.CIDR{"10.255.0.0/24"}
+		got := Node(Objects{Domains: []v1alpha1.CREMDomain{d}}, gateway)
+		if len(got.Problems) > 0 || got.Spec.Domains[0].Reporter != tc.want {
+			t.Errorf("%+v renders as %q, problems %+v", tc.in, got.Spec.Domains[0].Reporter, got.Problems)
+		}
+	}
+}
+
 // TestConflicts: the older object wins, then the name; the problem names the other object; the rest is not touched.
 func TestConflicts(t *testing.T) {
 	for _, tc := range []struct {

@@ -142,6 +142,7 @@ var examples = map[string]string{
 	"spec.sites.cidrs":     "the prefixes of the site's RDMA endpoints, for instance [10.1.0.0/16]",
 	"spec.ipsec":           "{mode: Required} or {mode: BoundaryFiltered}",
 	"spec.ipsec.mode":      "Required or BoundaryFiltered",
+	"spec.reporter.mode":   "Off or OwnDrops",
 	"spec.profileRef.name": "the name of a CREMProfile",
 }
 

@@ -55,6 +55,12 @@ func ValidateDomain(d *v1alpha1.CREMDomain) []Fault {
 	}
 	v.oneOf("spec.ipsec.mode", string(s.IPsec.Mode), string(v1alpha1.IPsecRequired), string(v1alpha1.IPsecBoundaryFiltered))
 	v.cidrs("spec.reporters", s.Reporters, maxReporters)
+	if s.Reporter != nil {
+		v.oneOf("spec.reporter.mode", string(s.Reporter.Mode), string(v1alpha1.ReporterOff), string(v1alpha1.ReporterOwnDrops))
+		if s.Reporter.Mode == v1alpha1.ReporterOwnDrops && len(s.Reporters) == 0 {
+			v.fault("spec.reporter.mode", s.Reporter.Mode, "reports to senders that believe nobody: write the addresses of the domain's nodes in spec.reporters")
+		}
+	}
 	if n := s.Nodes; n != nil {
 		v.selector("spec.nodes.selector", n.Selector)
 		v.uplinks("spec.nodes.uplinks", n.Uplinks)

@@ -64,6 +64,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.NodeUplinkStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ProfileReference"):
 		return &apiv1alpha1.ProfileReferenceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Reporter"):
+		return &apiv1alpha1.ReporterApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Site"):
 		return &apiv1alpha1.SiteApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SiteHealth"):

@@ -62,6 +62,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: profileRef
       type:
         namedType: dev.crem.crem.api.v1alpha1.ProfileReference
+    - name: reporter
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.Reporter
     - name: reporters
       type:
         list:
@@ -412,6 +415,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: port
       type:
         scalar: numeric
+    - name: reporter
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.ReporterMode
     - name: reporters
       type:
         list:
@@ -577,6 +583,14 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: dev.crem.crem.api.v1alpha1.ObjectName
 - name: dev.crem.crem.api.v1alpha1.RepairStrategy
+  scalar: string
+- name: dev.crem.crem.api.v1alpha1.Reporter
+  map:
+    fields:
+    - name: mode
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.ReporterMode
+- name: dev.crem.crem.api.v1alpha1.ReporterMode
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.Scheme
   scalar: string

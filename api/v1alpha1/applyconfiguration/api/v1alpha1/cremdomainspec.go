@@ -24,6 +24,8 @@ type CREMDomainSpecApplyConfiguration struct {
 	IPsec *IPsecApplyConfiguration `json:"ipsec,omitempty"`
 	// reporters are the only senders whose PATH_REPORT messages are believed. Empty: none is.
 	Reporters []apiv1alpha1.CIDR `json:"reporters,omitempty"`
+	// reporter makes the nodes of the domain Path Reporters (Section 8.2 of the protocol). Absent: they report nothing.
+	Reporter *ReporterApplyConfiguration `json:"reporter,omitempty"`
 	// nodes says which nodes of this cluster stand on the paths between the sites. Absent: no node of the cluster. An agent
 	// that runs without Kubernetes takes part in every domain that it is given.
 	Nodes *DomainNodesApplyConfiguration `json:"nodes,omitempty"`
@@ -81,6 +83,14 @@ func (b *CREMDomainSpecApplyConfiguration) WithReporters(values ...apiv1alpha1.C
 	for i := range values {
 		b.Reporters = append(b.Reporters, values[i])
 	}
+	return b
+}
+
+// WithReporter sets the Reporter field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Reporter field is set to the value of the last call.
+func (b *CREMDomainSpecApplyConfiguration) WithReporter(value *ReporterApplyConfiguration) *CREMDomainSpecApplyConfiguration {
+	b.Reporter = value
 	return b
 }
 

@@ -25,6 +25,8 @@ type NodeDomainApplyConfiguration struct {
 	IPsec *IPsecApplyConfiguration `json:"ipsec,omitempty"`
 	// reporters are the only senders whose PATH_REPORT messages are believed.
 	Reporters []apiv1alpha1.NodePrefix `json:"reporters,omitempty"`
+	// reporter is what the node reports; absent: nothing. An agent that does not know the mode reports nothing.
+	Reporter *apiv1alpha1.ReporterMode `json:"reporter,omitempty"`
 	// uplinks are the interfaces that lead to the other sites; empty: the agent finds them by the routes.
 	Uplinks []apiv1alpha1.InterfaceName `json:"uplinks,omitempty"`
 	// maxRepairBitsPerSecond bounds the node's repair traffic for this domain; 0: no bound.
@@ -91,6 +93,14 @@ func (b *NodeDomainApplyConfiguration) WithReporters(values ...apiv1alpha1.NodeP
 	for i := range values {
 		b.Reporters = append(b.Reporters, values[i])
 	}
+	return b
+}
+
+// WithReporter sets the Reporter field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Reporter field is set to the value of the last call.
+func (b *NodeDomainApplyConfiguration) WithReporter(value apiv1alpha1.ReporterMode) *NodeDomainApplyConfiguration {
+	b.Reporter = &value
 	return b
 }
 
