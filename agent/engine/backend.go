@@ -26,6 +26,7 @@ type Backend interface {
 	Attached() []int // interfaces with programs of ours, also those that an earlier agent left
 	SetDomains(domains []bpf.Domain, local []netip.Addr) error
 	Counters() (map[string]uint64, error)
+	PortCounters(ifindex int) (uplink.Counters, error)
 	FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error)
 	WatchUplinks(ctx context.Context, changed func()) error
 	ListPolicies() ([]ipsec.Policy, error)
@@ -110,6 +111,11 @@ func (l *Linux) Counters() (map[string]uint64, error) {
 		m[bpf.Reason(i).String()] = n
 	}
 	return m, nil
+}
+
+// PortCounters implements Backend.
+func (l *Linux) PortCounters(ifindex int) (uplink.Counters, error) {
+	return uplink.ReadCounters(ifindex)
 }
 
 // FindUplinks implements Backend.

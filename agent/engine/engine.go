@@ -213,6 +213,7 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		limits:     newHelloLimits(),
 		unknown:    bucket{rate: 1000, burst: 1000, tokens: 1000},
 		pairs:      newPairing(),
+		ports:      make(map[int]*port),
 		letters:    make(chan *letter, 4096),
 		calls:      make(chan func(), 16),
 	}, nil
@@ -317,7 +318,7 @@ func (e *Engine) openUplink(old *snapshot, u uplink.Uplink) (uplinkState, error)
 	st := uplinkState{name: u.Name, index: u.Index, mtu: u.MTU, why: u.Why}
 	if old != nil {
 		if have := old.uplinkOf(u.Index); have != nil {
-			st.taps = have.taps
+			st.taps, st.port = have.taps, have.port
 			return st, nil
 		}
 	}
@@ -328,7 +329,7 @@ func (e *Engine) openUplink(old *snapshot, u uplink.Uplink) (uplinkState, error)
 	if _, err := e.backend.Attach(u.Index); err != nil {
 		return st, errors.Join(fmt.Errorf("attach to %s: %w", u.Name, err), closeAll(taps))
 	}
-	st.taps = taps
+	st.taps, st.port = taps, new(portCounters)
 	return st, nil
 }
 
@@ -415,6 +416,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	go e.watchSecurity(ctx)
+	e.running.Go(e.readPorts)
 	watching := make(chan error, 1)
 	go func() { watching <- e.backend.WatchUplinks(ctx, e.reapply) }()
 	var err error

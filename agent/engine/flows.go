@@ -21,6 +21,7 @@ type peerFlow struct {
 // sendFlow is a flow that leaves by an uplink: its CSF, or the reason why it has none.
 type sendFlow struct {
 	timed
+	moving
 	w       *worker
 	key     roce.FlowKey
 	uplink  int           // index of the interface by which it left when it was judged
@@ -79,29 +80,31 @@ func (f *sendFlow) nextDeadline() time.Duration {
 // recvFlow is a flow that arrives by an uplink: its CRF and its place in the kernel's table.
 type recvFlow struct {
 	timed
-	w       *worker
-	key     roce.FlowKey
-	machine *crf.Flow
-	id      uint32
-	nonce   uint64
-	past    nonces         // an old HELLO that comes again must not end the flow
-	peer    netip.AddrPort // where HELLO came from
-	local   netip.Addr     // which HELLO asked, and from which we answer; not the node's own when HELLO was taken on the path
-	domain  string
-	profile string
-	port    uint16
-	index   int // in the kernel's table
-	mtu     int
-	mode    packet.Mode
-	digest  bool          // negotiated
-	ifindex int           // the uplink by which it arrives
-	last    time.Duration // its last packet
-	heard   time.Duration // the last message of its peer
-	missed  uint64        // packets that passed without a copy, as the kernel counts them
-	unseen  time.Duration // frames of the ring up to this time, and the next one, may come after such packets; 0: none
-	sure    sureRanges
-	holding bool // in the worker's list of flows to hand back
-	busy    bool // in the worker's list of flows that changed in this batch
+	moving
+	w           *worker
+	key         roce.FlowKey
+	machine     *crf.Flow
+	id          uint32
+	nonce       uint64
+	past        nonces         // an old HELLO that comes again must not end the flow
+	peer        netip.AddrPort // where HELLO came from
+	local       netip.Addr     // which HELLO asked, and from which we answer; not the node's own when HELLO was taken on the path
+	domain      string
+	profile     string
+	port        uint16
+	index       int // in the kernel's table
+	mtu         int
+	mode        packet.Mode
+	digest      bool          // negotiated
+	ifindex     int           // the uplink by which it arrives
+	last        time.Duration // its last packet
+	heard       time.Duration // the last message of its peer
+	missed      uint64        // packets that passed without a copy, as the kernel counts them
+	unseen      time.Duration // frames of the ring up to this time, and the next one, may come after such packets; 0: none
+	sure        sureRanges
+	holding     bool // in the worker's list of flows to hand back
+	busy        bool // in the worker's list of flows that changed in this batch
+	reportDrops bool // the domain wants drops reported
 }
 
 func (f *recvFlow) poll(now time.Duration) {

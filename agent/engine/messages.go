@@ -313,12 +313,22 @@ func (w *worker) pathReport(d *Domain, m *packet.Message) {
 		w.drops[dropMessage]++
 		return
 	}
-	for _, kind := range []wire.FlowKind{wire.KindRoCEv2, wire.KindRoCEv2Response} { // a reporter does not know the kind
+	w.toSenders(m.From, &x)
+}
+
+// toSenders gives a report to the flow's CSFs: a reporter does not know the kind.
+func (w *worker) toSenders(from netip.AddrPort, x *wire.PathReport) {
+	known := false
+	for _, kind := range [...]wire.FlowKind{wire.KindRoCEv2, wire.KindRoCEv2Response} {
 		key, _ := flowKey(&wire.FlowDescriptor{Kind: kind, Src: x.Src, Dst: x.Dst, Label: x.Label})
 		if s := w.sending[key]; s != nil && s.machine != nil {
-			s.machine.HandlePathReport(w.now, m.From, &x, &w.csfActs)
+			known = true
+			s.machine.HandlePathReport(w.now, from, x, &w.csfActs)
 			w.finishSend(s)
 		}
+	}
+	if !known {
+		w.drops[dropUnknownFlow]++
 	}
 }
 

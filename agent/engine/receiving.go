@@ -58,6 +58,7 @@ func (w *worker) arrived(f *packet.Frame) {
 		r.machine.Unseen()
 		r.seen(f.Time)
 	}
+	w.came(r, f.Ifindex, pkt.TOS())
 	r.machine.HandleSource(w.now, &pkt, held, &w.crfActs)
 	w.carryOut(r)
 	if !r.busy {
@@ -278,6 +279,7 @@ func (w *worker) accept(d *Domain, p *Profile, key roce.FlowKey, m *packet.Messa
 		w: w, key: key, id: w.newFlowID(), nonce: h.Nonce, peer: m.From, domain: d.Name, profile: p.Name, port: d.Port,
 		index: index, mtu: mtu, mode: mode, ifindex: m.Ifindex, last: seen, heard: w.now, past: past,
 		digest: p.CRF.Digest && h.Extensions&wire.ExtDigest != 0, local: m.To,
+		moving: newMoving(key), reportDrops: d.ReportDrops,
 	}
 	r.past.add(h.Nonce)
 	r.timed = timed{place: -1, poll: r}

@@ -63,7 +63,7 @@ func (w *worker) judgeReceiving(r *recvFlow) {
 		w.endRecv(r, wire.CloseAdministrative)
 		return
 	}
-	r.profile = p.Name
+	r.profile, r.reportDrops = p.Name, d.ReportDrops
 	mode := modeOf(p)
 	if mode != r.mode && w.e.holder.UpdateFlow(r.index, r.mtu, mode) == nil {
 		r.mode = mode

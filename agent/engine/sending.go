@@ -76,6 +76,7 @@ func (w *worker) tapped(u *uplinkState, f *packet.Frame) {
 		w.counters[countUnprotected]++
 		return
 	}
+	w.left(s, u.index, pkt.TOS())
 	s.machine.HandleSource(w.now, &pkt, &w.csfActs)
 	w.finishSend(s)
 	if pkt.Opcode().Answered() {
@@ -89,7 +90,7 @@ func (w *worker) newSendFlow(u *uplinkState, key roce.FlowKey) *sendFlow {
 		w.drops[dropFlowTable]++
 		return nil
 	}
-	s := &sendFlow{w: w, key: key, uplink: u.index, last: w.now}
+	s := &sendFlow{w: w, key: key, moving: newMoving(key), uplink: u.index, last: w.now}
 	s.timed = timed{place: -1, poll: s}
 	w.sending[key] = s
 	if key.Space == roce.Request {

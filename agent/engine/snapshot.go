@@ -41,6 +41,7 @@ type uplinkState struct {
 	mtu   int
 	why   string
 	taps  []packet.Tap
+	port  *portCounters
 }
 
 // portState is the CREM port of one domain, with its sockets, one per worker.
@@ -126,6 +127,7 @@ func (w *worker) obey() {
 	w.snap = next
 	w.wait = packet.NewPoller(w.descriptors()...)
 	w.csfEnv.Node.SetRate(w.e.repairRate(next))
+	w.setPorts()
 	for _, s := range w.sending {
 		w.judgeAgain(s)
 	}

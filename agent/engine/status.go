@@ -11,6 +11,7 @@ import (
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/reporter"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 	"crem.dev/crem/internal/agentapi"
@@ -174,6 +175,7 @@ func (e *Engine) describe(s *agentapi.Status, snap *snapshot, results []ItemResu
 			out.Reason, out.Problem = agentapi.ReasonPolicyMissing, "no flow is protected, no HELLO sent or answered: "+d.security.missing
 		}
 		out.Applied = out.Problem == ""
+		out.Reporter, out.ReporterProblem = d.reports(snap)
 		s.Domains = append(s.Domains, out)
 	}
 	for _, u := range snap.uplinks {
@@ -184,6 +186,20 @@ func (e *Engine) describe(s *agentapi.Status, snap *snapshot, results []ItemResu
 			s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: r.Uplink, Reason: r.Reason, Problem: r.Problem})
 		}
 	}
+}
+
+// reports is what the domain's Path Reporter does here, and what it does not do.
+func (d *Domain) reports(snap *snapshot) (mode, problem string) {
+	if !d.ReportDrops {
+		return agentapi.ReporterOff, ""
+	}
+	for i := range snap.uplinks {
+		u := &snap.uplinks[i]
+		if text := u.port.problem.Load(); text != nil && d.usesUplink(u.name) {
+			return agentapi.ReporterOwnDrops, "reports nothing: " + *text + "; it is tried again"
+		}
+	}
+	return agentapi.ReporterOwnDrops, "reports what this node's uplinks drop; does not measure loss between sites, because no tunnel carries marked packets"
 }
 
 func (d *Domain) securityReason() string {
@@ -280,6 +296,11 @@ func (w *worker) reportIO(r *report) {
 		r.drops["socket_failed"] += x.Failed
 		r.drops["socket_truncated"] += x.Truncated
 	}
+	for _, p := range w.ports {
+		for _, x := range [...]*portReporter{&p.out, &p.in} {
+			addReporter(r.counters, r.drops, x.of.Stats())
+		}
+	}
 	i := w.inj.Stats()
 	r.counters["injected"] += i.Sent
 	r.counters["inject_retries"] += i.Retries
@@ -299,6 +320,25 @@ func (t *ended) add(f agentapi.Flow, prefix string) {
 	}
 	for name, n := range f.Drops {
 		t.drops[prefix+name] += n
+	}
+}
+
+// addReporter keeps the totals of a Path Reporter that is gone.
+func (t *ended) addReporter(s *reporter.Stats) {
+	if t.counters == nil {
+		t.counters, t.drops = map[string]uint64{}, map[string]uint64{}
+	}
+	addReporter(t.counters, t.drops, s)
+}
+
+// addReporter adds what a Path Reporter counts. What a port dropped in all is the interface's own counter.
+func addReporter(counters, drops map[string]uint64, s *reporter.Stats) {
+	counters["reporter_reports"] += s.Reports
+	counters["reporter_attributed"] += s.Attributed
+	for i, n := range s.Drops {
+		if n > 0 {
+			drops["reporter_"+reporter.DropReason(i).String()] += n
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"crem.dev/crem/agent/csf"
 	"crem.dev/crem/agent/fec"
 	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/reporter"
 	"crem.dev/crem/agent/roce"
 )
 
@@ -52,7 +53,9 @@ type worker struct {
 	sendKnown map[peerFlow]*sendFlow
 	receiving map[uint32]*recvFlow // by Flow ID, which is ours
 	recvByKey map[roce.FlowKey]*recvFlow
-	recvIndex []*recvFlow // by index in the kernel's table
+	recvIndex []*recvFlow   // by index in the kernel's table
+	ports     map[int]*port // Path Reporters, by index of the interface; empty: none is wanted
+	reports   []reporter.Action
 	limits    helloLimits
 	unknown   bucket // CLOSE answers to unknown Flow IDs
 	pairs     pairing
@@ -100,7 +103,7 @@ func (w *worker) run(stop <-chan struct{}) {
 //  2. copies of what left and of ACKs (tap)
 //  3. packets of protected flows (ring)
 //  4. messages (sockets, other workers)
-//  5. deadlines
+//  5. counters of the uplinks (Path Reporter), deadlines
 //  6. send and inject what came of it, give memory back
 //  7. hand flows back to the kernel whose order is whole again
 //  8. heartbeat
@@ -110,6 +113,7 @@ func (w *worker) step() (busy bool) {
 	busy = w.readTaps()
 	busy = w.readRing() || busy
 	busy = w.readMessages() || busy
+	w.takeCounters()
 	w.pollTimers()
 	w.flush()
 	w.seenSnap.Store(w.snap.number)

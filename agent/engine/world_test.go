@@ -352,7 +352,8 @@ func (b *backend) SetDomains(domains []bpf.Domain, local []netip.Addr) error {
 	b.n.Program().SetDomains(domains, local)
 	return nil
 }
-func (b *backend) Counters() (map[string]uint64, error) { return nil, nil }
+func (b *backend) Counters() (map[string]uint64, error)      { return nil, nil }
+func (b *backend) PortCounters(int) (uplink.Counters, error) { return uplink.Counters{}, nil }
 func (b *backend) FindUplinks([]string, []netip.Prefix) (uplink.Facts, error) {
 	f := uplink.Facts{Local: []netip.Addr{gateways[b.n.site], spares[b.n.site]}}
 	for _, i := range b.n.links {

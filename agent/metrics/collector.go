@@ -18,7 +18,7 @@ import (
 const (
 	maxDomains    = 16
 	maxInterfaces = 16
-	maxNamed      = 52 // series of domains, interfaces and sites together; sites get what the others leave
+	maxNamed      = 48 // series of domains, interfaces and sites together; sites get what the others leave
 	maxReasons    = 48 // of one family
 	maxDrops      = 90
 	maxEvents     = 70

@@ -15,6 +15,7 @@ import (
 	"crem.dev/crem/agent/bpf"
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/reporter"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
@@ -37,6 +38,9 @@ func TestDocumentation(t *testing.T) {
 		t.Errorf("docs/metrics.md is out of date, run go test ./agent/metrics -update:\n%s", diff)
 	}
 }
+
+// reporterDrops are what can happen to reports of counters: those know of no single packet.
+var reporterDrops = []reporter.DropReason{reporter.DropPending, reporter.DropEvicted}
 
 func document() string {
 	var b strings.Builder
@@ -79,6 +83,7 @@ before a flow was found.
 	}
 	reasons("`crem_agent_drops_total{direction=\"sent\"}`", int(csf.DropReasons), func(i int) string { return csf.DropReason(i).String() })
 	reasons("`crem_agent_drops_total{direction=\"received\"}`", crf.DropReasons, func(i int) string { return label(crf.DropReason(i).String()) })
+	reasons("`crem_agent_drops_total{direction=\"none\"}` of the Path Reporter, each with `reporter_` before it", len(reporterDrops), func(i int) string { return reporterDrops[i].String() })
 	reasons("`crem_agent_released_packets_total`", crf.ReleaseCauses, func(i int) string { return label(crf.ReleaseCause(i).String()) })
 	reasons("`crem_agent_late_packets_total`", crf.LateCauses-1, func(i int) string { return label(crf.LateCause(i + 1).String()) })
 	reasons("`crem_agent_kernel_packets_total`", bpf.Reasons, func(i int) string { return bpf.Reason(i).String() })

@@ -119,6 +119,7 @@ var (
 	repairsSent   = total("repairs_sent", "REPAIR messages sent: with a block (ordinary), for packets that a node of the path reported dropped (early), on request (coded), as copies of single packets (copy), without symbol (info).", labelReason)
 	requestsSent  = total("requests_sent", "REPAIR_REQUEST messages sent: for a block, for ranges of PSNs, and of both forms for copies (fallback).", labelReason)
 	lossReports   = total("loss_reports", "LOSS_REPORT messages.", labelDirection)
+	pathReports   = total("path_reports", "PATH_REPORT messages: made by this node's Path Reporter (sent), believed by its senders (received).", labelDirection)
 	identified    = total("identifications", "IPv4 Identifications found for restored packets: as predicted (constant, window), solved from the invariant CRC (solved), refused.", labelReason)
 )
 
@@ -140,6 +141,9 @@ var counters = []counter{
 	{"csf_blocks_closed_by_*", total("blocks_sent", "Blocks by what closed them: all positions covered (count), a pause (gap), their age, a jump of the PSN, a request, a report of a drop.", labelReason), nil},
 	{"csf_requests", total("requests_received", "REPAIR_REQUEST messages received."), nil},
 	{"csf_requests_answered", total("requests_answered", "Blocks for which a request was answered."), nil},
+	{"csf_path_reports", pathReports, []string{received}},
+	{"reporter_reports", pathReports, []string{sent}},
+	{"reporter_attributed", total("path_drops_reported", "Packets of protected flows that this node's Path Reporter says its uplinks dropped: each flow's part of what their counters say."), nil},
 	{"csf_breaker_opened", total("breaker_opened", "Times that the circuit breaker stopped repair for a flow (loss over 10 % or congestion marks over 50 % for a second)."), nil},
 	{"csf_restarts", total("restarts", "Flows that started again because their PSNs did.", labelDirection), []string{sent}},
 	{"crf_restarts", total("restarts", "Flows that started again because their PSNs did.", labelDirection), []string{received}},

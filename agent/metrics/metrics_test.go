@@ -52,8 +52,12 @@ func busy(peers int) *node {
 		count(s.Counters, "kernel_"+bpf.Reason(i).String())
 	}
 	for _, name := range []string{"unprotected_source_packets", "passed_on_packets", "flows_handed_back", "messages", "messages_forwarded", "closes_for_unknown_flows",
-		"tap_frames", "socket_received", "socket_sent", "socket_segmented", "injected", "inject_retries", "ring_missed"} {
+		"tap_frames", "socket_received", "socket_sent", "socket_segmented", "injected", "inject_retries", "ring_missed",
+		"reporter_reports", "reporter_attributed"} {
 		count(s.Counters, name)
+	}
+	for _, i := range reporterDrops {
+		count(s.Drops, "reporter_"+i.String())
 	}
 	for i := range csf.DropReasons {
 		count(s.Drops, "csf_"+i.String())

@@ -65,6 +65,10 @@ type Domain struct {
 	// Security is NotRequired, Secured or PolicyMissing; SecurityProblem says what is missing.
 	Security        string `json:"security"`
 	SecurityProblem string `json:"securityProblem,omitempty"`
+	// Reporter is what the node reports to the CSFs of the flows on its uplinks: ReporterOff or ReporterOwnDrops. ReporterProblem says what it
+	// does not report, and why.
+	Reporter        string `json:"reporter"`
+	ReporterProblem string `json:"reporterProblem,omitempty"`
 }
 
 // Reasons of uplinks and domains. They are the API's, which this package does not import.
@@ -78,6 +82,12 @@ const (
 	ReasonNotRequired       = "NotRequired"
 	ReasonSecured           = "Secured"
 	ReasonPolicyMissing     = "PolicyMissing"
+)
+
+// Modes of the Path Reporter, as the API names them.
+const (
+	ReporterOff      = "Off"
+	ReporterOwnDrops = "OwnDrops"
 )
 
 // Site is another site of a domain, over all leaving flows that are protected towards it.

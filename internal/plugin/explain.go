@@ -296,6 +296,9 @@ func explainNode(s *agentapi.Status) explanation {
 	}
 	for _, d := range s.Domains {
 		e.details = append(e.details, []string{"Domain " + d.Name, fmt.Sprintf("site %s, port %d", d.Site, d.Port)})
+		if d.Reporter == agentapi.ReporterOwnDrops {
+			e.details = append(e.details, []string{"Path Reporter", d.ReporterProblem})
+		}
 	}
 	for _, u := range s.Uplinks {
 		e.details = append(e.details, []string{"Uplink " + u.Name, strings.TrimSpace(fmt.Sprintf("MTU %d  %s", u.MTU, u.Why))})
