@@ -73,7 +73,6 @@ var (
 	leaving  = flow("10.1.0.5", "10.2.0.5")
 	arriving = flow("10.2.0.5", "10.1.0.5")
 	peer     = netip.MustParseAddrPort("198.51.100.1:52000")
-	nearby   = netip.MustParseAddr("10.255.0.9") // a reporter of the domain
 )
 
 func reporting(on bool) *Config {
@@ -199,9 +198,9 @@ func TestSection11_WhoseReportsAreBelieved(t *testing.T) {
 		{"an endpoint", leaving.Dst, of(same), dropReporter},
 		{"the flow's own source", leaving.Src, of(same), dropReporter},
 		{"outside the domain", netip.MustParseAddr("203.0.113.9"), of(same), dropOutside},
-		{"cut", nearby, of(same)[:30], dropMessage},
-		{"another queue pair", nearby, of(func(y *wire.PathReport) { y.Label++ }), dropUnknownFlow},
-		{"the other direction", nearby, of(func(y *wire.PathReport) { y.Src, y.Dst = y.Dst, y.Src }), dropUnknownFlow},
+		{"cut", reporterAddr, of(same)[:30], dropMessage},
+		{"another queue pair", reporterAddr, of(func(y *wire.PathReport) { y.Label++ }), dropUnknownFlow},
+		{"the other direction", reporterAddr, of(func(y *wire.PathReport) { y.Src, y.Dst = y.Dst, y.Src }), dropUnknownFlow},
 	} {
 		before := b.w.drops[c.why]
 		b.w.message(52000, &packet.Message{Data: c.msg, From: netip.AddrPortFrom(c.from, 52000), To: netip.MustParseAddr("192.0.2.1")})
@@ -210,9 +209,90 @@ func TestSection11_WhoseReportsAreBelieved(t *testing.T) {
 		}
 	}
 	for range 3 {
-		b.w.message(52000, &packet.Message{Data: of(same), From: netip.AddrPortFrom(nearby, 52000), To: netip.MustParseAddr("192.0.2.1")})
+		b.w.message(52000, &packet.Message{Data: of(same), From: netip.AddrPortFrom(reporterAddr, 52000), To: netip.MustParseAddr("192.0.2.1")})
 	}
 	if s := b.csf(); s.PathReports != 3 || s.PathOutdated != 2 || s.DropsReported != 2 || s.Early != 0 {
 		t.Errorf("%d reports, %d outdated, %d PSNs, %d repairs of a flow without a block", s.PathReports, s.PathOutdated, s.DropsReported, s.Early)
 	}
+}
+
+// report is a PATH_REPORT of packets that a node on the path dropped.
+func (s *stream) report(number uint32, psns ...roce.PSN) []byte {
+	x := wire.PathReport{Method: wire.MethodNodeDrops, Src: s.key.Src, Dst: s.key.Dst, Label: uint32(s.key.QPN), HopCount: 1}
+	x.Hops[0] = wire.Hop{NodeID: 3, Period: number, Lost: uint32(len(psns)), Cause: wire.CauseCongestion}
+	for _, p := range psns {
+		x.Hops[0].PSNs = x.Hops[0].PSNs.Append(p)
+	}
+	return x.Append(nil)
+}
+
+// Between two agents: what a reporter of the domain says it dropped is restored without a request of the receiver; what others say changes nothing.
+func TestSection8_2_ReportsBetweenTwoAgents(t *testing.T) {
+	const rounds = 20
+	for name, c := range map[string]struct {
+		from     netip.Addr
+		believed bool
+	}{
+		"a reporter":              {reporterAddr, true},
+		"outside of the domain":   {strangerAddr, false},
+		"the peer, no reporter":   {gateways[west], false},
+		"an endpoint of the peer": {netip.MustParseAddr("10.2.0.1"), false},
+	} {
+		workers(t, func(t *testing.T, sh shape) {
+			w := newWorld(t, sh, setting{reporters: true, k: 8})
+			s := w.connect(1000).requests[east]
+			s.protect()
+			s.trickle(20)
+			csf := func() *csf.Stats { return s.sender().machine.Stats() }
+			asked := func() uint64 { x := s.receiver().machine.Stats(); return x.BlockRequests + x.RangeRequests }
+			before := asked()
+			for i := range uint32(rounds) {
+				w.nodes[east].lose.sources = 1
+				lost := s.next
+				s.send(1)
+				w.pass(100 * time.Microsecond)
+				for range 3 { // the second and third are replays
+					w.message(netip.AddrPortFrom(c.from, cremPort), gateways[east], cremPort, s.report(i, lost))
+				}
+				s.trickle(12)
+			}
+			w.pass(time.Second)
+			s.all()
+			if got := csf(); c.believed && (got.Early != rounds || got.PathReports != 3*rounds || got.PathOutdated != 2*rounds || asked() != before) {
+				t.Errorf("%s: %d early repairs, %d reports, %d outdated; the receiver asked %d times", name, got.Early, got.PathReports, got.PathOutdated, asked()-before)
+			} else if !c.believed && (got.Early != 0 || got.PathReports != 0 || asked() == before) {
+				t.Errorf("%s: %d early repairs, %d reports; the receiver asked %d times", name, got.Early, got.PathReports, asked()-before)
+			}
+			w.check()
+			w.finish()
+		})
+	}
+}
+
+// Whatever a reporter of the domain says, what it makes the sender send stays within maxRepairRatio, and the flow stays whole.
+func TestSection10_AReporterThatLies(t *testing.T) {
+	workers(t, func(t *testing.T, sh shape) {
+		w := newWorld(t, sh, setting{reporters: true, k: 8})
+		s := w.connect(1000).requests[east]
+		s.protect()
+		before := *s.sender().machine.Stats()
+		for i := range uint32(2000) {
+			var all []roce.PSN
+			for n := range wire.MaxPSNs {
+				all = append(all, s.next.Add(-n))
+			}
+			s.send(4)
+			w.message(netip.AddrPortFrom(reporterAddr, cremPort), gateways[east], cremPort, s.report(i, all...))
+			w.pass(500 * time.Microsecond)
+		}
+		w.pass(time.Second)
+		s.all()
+		now := s.sender().machine.Stats()
+		sources, repairs := now.SourceOctets-before.SourceOctets, now.RepairOctets-before.RepairOctets
+		if now.Early == 0 || repairs > sources || !s.protected() || now.BreakerOpened > 0 {
+			t.Errorf("%d early repairs, %d octets of repairs for %d of sources, protected %v", now.Early, repairs, sources, s.protected())
+		}
+		w.check()
+		w.finish()
+	})
 }

@@ -66,6 +66,7 @@ var (
 	spares       = [2]netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("198.51.100.2")} // second addresses of the nodes
 	endpoints    = [2]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.2.0.0/16")}
 	strangerAddr = netip.MustParseAddr("203.0.113.9")
+	reporterAddr = netip.MustParseAddr("10.255.0.9")
 )
 
 // setting is a configuration in short.
@@ -78,7 +79,8 @@ type setting struct {
 	noDigest  bool
 	required  bool // IPsec, for which there is no policy
 	otherPort bool
-	k, m      int // 0: 8 and 2
+	reporters bool // a node on the path is believed
+	k, m      int  // 0: 8 and 2
 	hold      time.Duration
 }
 
@@ -91,6 +93,9 @@ func (s setting) config(site int, generation int64) *Config {
 	d := Domain{Name: "backbone", Port: cremPort, Site: siteNames[site], RequireIPsec: s.required}
 	if s.otherPort {
 		d.Port = otherPort
+	}
+	if s.reporters {
+		d.Reporters = []netip.Prefix{netip.PrefixFrom(reporterAddr, 32)}
 	}
 	for i, name := range siteNames {
 		x := Site{Name: name, Prefixes: []netip.Prefix{endpoints[i]}}
