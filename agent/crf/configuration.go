@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
 
@@ -15,6 +16,7 @@ type configuration struct {
 	scheme fec.Scheme
 	k, m   int
 	T      int
+	from   roce.PSN      // Effective PSN of its last PARAM_UPDATE
 	used   time.Duration // of its last PARAM_UPDATE or REPAIR
 }
 
@@ -82,14 +84,19 @@ func (f *Flow) judge(now time.Duration, m *wire.ParamUpdate) wire.Status {
 
 // accept notes a configuration. With the first one the flow is protected from its next new packet on.
 func (f *Flow) accept(now time.Duration, m *wire.ParamUpdate) {
+	c := f.config(m.ConfigID)
+	if c != nil && c.from == m.Effective {
+		return // it only wants an answer, for its round trip
+	}
 	f.active = now
 	for i := range f.configs {
 		f.configs[i].used = now // a PARAM_UPDATE that comes again: the CSF may still use the old ones
 	}
-	if f.config(m.ConfigID) != nil {
+	if c != nil {
+		c.from = m.Effective
 		return
 	}
-	f.configs = append(f.configs, configuration{m.ConfigID, m.Scheme, int(m.K), int(m.M), int(m.T), now})
+	f.configs = append(f.configs, configuration{m.ConfigID, m.Scheme, int(m.K), int(m.M), int(m.T), m.Effective, now})
 	f.stats.K, f.stats.M, f.stats.T = int(m.K), int(m.M), int(m.T)
 	f.measureConfigs()
 	if f.state == Configuring {

@@ -200,3 +200,23 @@ func TestSection6_1_SymbolsOfOtherBlocksDropped(t *testing.T) {
 	w.wait(time.Millisecond) // the last packet might be on its way
 	w.wantOrder(100, 16)
 }
+
+// Section 5.2, rule 7: a PARAM_UPDATE that comes again as it was is acknowledged, and keeps nothing alive: the CSF only times the answer.
+func TestSection5_2_ProbesKeepNoOldConfiguration(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 2)
+	w.packets(100, 8)
+	u := wire.ParamUpdate{FlowID: testID, ConfigID: 2, Scheme: fec.Cauchy, K: 8, M: 3, T: testT, Effective: 108}
+	for range 20 {
+		before := w.f.stats.ParamAcks[wire.StatusAccepted]
+		w.f.HandleParamUpdate(w.now, &u, &w.acts)
+		w.take()
+		if w.f.stats.ParamAcks[wire.StatusAccepted] != before+1 {
+			t.Fatal("not acknowledged")
+		}
+		w.wait(testRTT)
+		w.f.Poll(w.now, &w.acts)
+	}
+	if n := len(w.f.configs); n != 1 {
+		t.Errorf("%d configurations", n)
+	}
+}

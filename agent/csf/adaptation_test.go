@@ -210,3 +210,67 @@ func TestSection10_BreakerInTime(t *testing.T) {
 		t.Error("open at a loss of 9 %")
 	}
 }
+
+// rivalry is what came of a while in which a rival overfilled the bottleneck.
+type rivalry struct {
+	before, during, after tally
+	rival                 int // packets that it got through
+	why                   csf.Why
+}
+
+// congested runs a flow through such a while. Without params it is not protected.
+func congested(t *testing.T, params *csf.Params, path wan.Settings, loss float64) (r rivalry) {
+	path.Rate, path.Loss = 750_000_000, loss
+	p := newPair(t, path)
+	var f *stream
+	if params == nil {
+		p.mute = true
+		f = p.open(profile(), pairGap)
+	} else {
+		f = p.established(params, pairGap)
+	}
+	p.run(50 * pairRTT)
+	r.before = f.during(50 * pairRTT)
+	p.rival = &rival{gap: 8 * time.Microsecond, next: p.now, frame: make([]byte, 150)}
+	p.run(pairRTT) // the queue fills
+	arrived := p.rival.arrived
+	r.during = f.during(100 * pairRTT)
+	r.rival, r.why = p.rival.arrived-arrived, f.csf.Explain().Why
+	p.rival.next = never
+	p.run(4 * pairRTT)
+	r.after = f.during(20 * pairRTT)
+	return r
+}
+
+// Loss by congestion raises nothing, whether it is known by marks or by queueing delay alone: neither p, nor the repair octets beside those of the
+// source. A rival gets what it gets beside a flow without protection.
+func TestSection5_3_CongestionRaisesNothing(t *testing.T) {
+	onDemand := profile()
+	onDemand.Strategy = csf.OnDemand
+	for _, c := range []struct {
+		name   string
+		params *csf.Params
+		path   wan.Settings
+		loss   float64
+	}{
+		{"without marks", profile(), wan.Settings{Seed: 30, Queue: 600_000}, 1e-3},
+		{"with marks", profile(), wan.Settings{Seed: 31, Queue: 600_000, CEThreshold: 150_000}, 1e-3},
+		{"on demand", onDemand, wan.Settings{Seed: 32, Queue: 600_000}, 1e-4},
+		{"clean before", profile(), wan.Settings{Seed: 33, Queue: 600_000}, 0},
+	} {
+		r, plain := congested(t, c.params, c.path, c.loss), congested(t, nil, c.path, c.loss)
+		during, before, after := r.during, r.before, r.after
+		share := float64(r.rival) / float64(plain.rival)
+		t.Logf("%s: repair octets %.4f of the source's before, %.4f during; m %.2f, %.2f, after %.2f; the rival has %.3f; %v", c.name,
+			before.repair/before.source, during.repair/during.source, before.ordinary/before.blocks, during.ordinary/during.blocks, after.ordinary/after.blocks, share, r.why)
+		if during.repair/during.source > before.repair/before.source*1.01 {
+			t.Errorf("%s: %.4f of the source octets for repair, %.4f before", c.name, during.repair/during.source, before.repair/before.source)
+		}
+		if a, b := after.ordinary/after.blocks, before.ordinary/before.blocks; a > b+0.1 {
+			t.Errorf("%s: %.2f symbols a block after it, %.2f before", c.name, a, b)
+		}
+		if share < 0.95 {
+			t.Errorf("%s: the rival gets %.3f of what it gets beside a flow without protection", c.name, share)
+		}
+	}
+}

@@ -31,18 +31,18 @@ type choice struct {
 type config struct {
 	choice
 	id         uint8
+	effective  roce.PSN      // the latest one sent
 	blocks     int           // that use it
 	replacedAt time.Duration // roce.Never: in force, or waiting for its PARAM_ACK
 }
 
 // proposal is a PARAM_UPDATE that waits for its PARAM_ACK.
 type proposal struct {
-	config    *config
-	effective roce.PSN // the latest one sent
-	attempts  int
-	sentAt    time.Duration // first transmission
-	timeout   time.Duration
-	due       time.Duration // next transmission, roce.Never: none waits
+	config   *config
+	attempts int
+	sentAt   time.Duration // first transmission
+	timeout  time.Duration
+	due      time.Duration // next transmission, roce.Never: none waits
 }
 
 // refusal is what the peer or the path does not allow.
@@ -212,15 +212,20 @@ func (f *Flow) sendProposal(now time.Duration, acts *[]Action) {
 	p.attempts++
 	p.due = now + p.timeout
 	p.timeout *= 2
-	p.effective = f.newest.Add(1)
-	f.sendUpdate(p.config, p.effective, acts)
+	f.update(p.config, acts)
 }
 
-func (f *Flow) sendUpdate(c *config, effective roce.PSN, acts *[]Action) {
-	m := wire.ParamUpdate{
-		FlowID: f.id, ConfigID: c.id, Scheme: c.scheme, K: uint8(c.k), M: uint8(c.m), T: uint16(c.T), Effective: effective,
-	}
+// update tells the peer a configuration, whose blocks start at the next PSN or after it.
+func (f *Flow) update(c *config, acts *[]Action) {
+	c.effective = f.newest.Add(1)
 	f.stats.ParamUpdates++
+	f.sendUpdate(c, acts)
+}
+
+func (f *Flow) sendUpdate(c *config, acts *[]Action) {
+	m := wire.ParamUpdate{
+		FlowID: f.id, ConfigID: c.id, Scheme: c.scheme, K: uint8(c.k), M: uint8(c.m), T: uint16(c.T), Effective: c.effective,
+	}
 	f.send(f.peer, m.Append(f.message()), acts)
 }
 
@@ -245,7 +250,9 @@ func (f *Flow) HandleParamAck(now time.Duration, from netip.AddrPort, m *wire.Pa
 	}
 	p := &f.proposal
 	if p.due == roce.Never || p.config.id != m.ConfigID {
-		f.drop(DropStaleAck)
+		if !f.answerProbe(now, m.ConfigID) {
+			f.drop(DropStaleAck)
+		}
 		return
 	}
 	f.sampleRTT(now, now-p.sentAt, p.attempts == 1)
@@ -268,9 +275,10 @@ func (f *Flow) activate(now time.Duration, p *proposal, acts *[]Action) {
 	f.current = p.config
 	f.refused = refusal{schemes: f.refused.schemes, again: roce.Never}
 	f.redundancy.forget()
-	if next := f.newest.Add(1); next != p.effective {
-		f.sendUpdate(p.config, next, acts)
+	if p.config.effective != f.newest.Add(1) {
+		f.update(p.config, acts)
 	}
+	f.forgetProbe(now)
 	f.settle()
 	f.reconfigure(now, acts)
 }

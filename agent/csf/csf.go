@@ -110,7 +110,9 @@ type Flow struct {
 	loss       lossEstimate
 	redundancy redundancy
 	repairPath repairPath
+	restraint  restraint
 	path       path
+	delay      delay
 	breaker    breaker
 }
 

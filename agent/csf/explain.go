@@ -36,6 +36,7 @@ const (
 	WhyMaxM       // the target needs more than the bound
 	WhyBudget     // the limits on repair traffic
 	WhyCongestion // congestion on the repair path
+	WhyRestrained // congestion on the flow's path
 )
 
 // Explanation is the present situation of a flow for an operator.
@@ -144,6 +145,8 @@ func (e Explanation) reason() string {
 		return fmt.Sprintf("m = %d: a loss of %.2g needs more for a target of %.2g; raise maxRepairSymbols.", e.M, e.Loss, e.Epsilon)
 	case WhyBudget:
 		return fmt.Sprintf("m = %d: a loss of %.2g needs more, but repair traffic is limited to %.2g of the flow's; raise maxRepairRatio or maxRepairBandwidth.", e.M, e.Loss, e.Ratio)
+	case WhyRestrained:
+		return fmt.Sprintf("m = %d: the path is congested, so no more repair traffic is sent than before that.", e.M)
 	case WhyCongestion:
 		return fmt.Sprintf("m = %d: repair messages meet congestion, so fewer are sent.", e.M)
 	}

@@ -453,7 +453,7 @@ func (o *oracle) answer(in *tape) {
 		w.take()
 		if c := w.f.proposal.config; m.Status == wire.StatusAccepted {
 			o.config[c.id] = wire.ParamUpdate{
-				ConfigID: c.id, Scheme: c.scheme, K: uint8(c.k), M: uint8(c.m), T: uint16(c.T), Effective: w.f.proposal.effective,
+				ConfigID: c.id, Scheme: c.scheme, K: uint8(c.k), M: uint8(c.m), T: uint16(c.T), Effective: w.f.proposal.config.effective,
 			}
 		}
 		w.f.HandleParamAck(w.now, gateway, &m, &w.acts)

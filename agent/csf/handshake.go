@@ -166,6 +166,7 @@ func (f *Flow) unbind(why Why) {
 	f.proposal = proposal{due: roce.Never}
 	f.refused = refusal{again: roce.Never}
 	f.breaker, f.repairPath = breaker{}, newRepairPath()
+	f.restraint.until, f.delay.waiting, f.delay.risen = 0, false, false
 	f.redundancy.forget()
 	f.why = why
 	f.settle()

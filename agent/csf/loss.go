@@ -14,7 +14,7 @@ const (
 	// doubtSigmas standard deviations and doubtSlack packets must the losses of a shorter memory be off what a longer one expects
 	// before the longer one is held to be about another time.
 	doubtSigmas = 3
-	doubtSlack  = 1
+	doubtSlack  = 2
 
 	// priorLost in priorPackets packets is assumed of a path of which nothing is known: the first losses find a repair symbol, and
 	// a clean path soon shows that it needs none.

@@ -48,6 +48,7 @@ type pair struct {
 	crfs  *crf.Env
 	flows []*stream
 	rival *rival
+	mute  bool    // no CREM message leaves: no flow is protected
 	cargo []cargo // what is on the lines, by token
 	spare []uint32
 	rng   *rand.Rand
@@ -295,6 +296,9 @@ func (f *stream) put(n int) {
 // act does what a flow's machines want done.
 func (p *pair) act(f *stream) {
 	for _, a := range p.acts {
+		if p.mute {
+			break
+		}
 		line := p.there
 		if h, _ := wire.ParseHeader(a.Msg); p.side != nil && h.Type == wire.TypeRepair {
 			line = p.side

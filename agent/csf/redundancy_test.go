@@ -97,7 +97,7 @@ func TestSection5_3_Explained(t *testing.T) {
 			t.Errorf("%q is not in %q", part, s)
 		}
 	}
-	for why := WhyNoPacket; why <= WhyCongestion; why++ {
+	for why := WhyNoPacket; why <= WhyRestrained; why++ {
 		if s := (Explanation{Why: why}).String(); s == "" || s == "Unknown." {
 			t.Errorf("no sentence for %d", why)
 		}

@@ -58,7 +58,9 @@ func (f *Flow) affordable(now time.Duration, b *block, n int) int {
 	}
 	f.stats.Withheld += uint64(n - m)
 	f.stats.Drops[DropBudget] += uint64(n - m)
-	f.redundancy.limit = WhyBudget
+	if f.redundancy.limit = WhyBudget; f.restrained(now) {
+		f.redundancy.limit = WhyRestrained
+	}
 	return m
 }
 

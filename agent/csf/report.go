@@ -36,11 +36,12 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	f.pause = 0 // the peer is at work: the next back-off starts small
 
 	lost, congested := f.path.transmission(now, lostOf(m))
-	congested = congested || float64(m.CEMarked) > congestedCE*float64(m.Received)
+	congested = congested || f.delay.risen || float64(m.CEMarked) > congestedCE*float64(m.Received)
 	if congested || lost < lostOf(m) {
 		f.stats.Congested++
 	}
 	f.estimate(int(m.Expected), int(lost), congested)
+	f.restraint.report(now, f.rtt.smoothed(), congested || lost < lostOf(m), &f.stats)
 	f.repairPath.report(now, &f.rtt, m)
 
 	switch f.breaker.add(now, m) {
@@ -57,5 +58,6 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	case unchanged:
 	}
 	f.reconfigure(now, acts)
+	f.probe(now, acts)
 	f.pump(now, acts)
 }

@@ -69,6 +69,7 @@ type Stats struct {
 	BlocksAcked, BlocksExpired, BlocksEvicted uint64              // retained blocks by what freed them
 
 	Hellos, ParamUpdates, Closes uint64 // messages sent
+	Probes                       uint64 // PARAM_UPDATEs that were sent again only to be timed
 	Refused                      uint64 // PARAM_ACKs with another Status than accepted
 	ClosedByPeer                 uint64
 	PeerSilent                   uint64 // times that the peer was silent for so long that it was asked anew
@@ -107,7 +108,7 @@ func (s *Stats) Each(yield func(name string, value uint64)) {
 		{"differing", s.Differing}, {"withdrawn", s.Withdrawn}, {"repairs_ordinary", s.Ordinary}, {"repairs_coded", s.Coded},
 		{"repairs_copies", s.Copies}, {"repairs_info", s.Info}, {"repairs_early", s.Early}, {"repair_octets", s.RepairOctets}, {"withheld", s.Withheld},
 		{"requests", s.Requests}, {"requests_answered", s.RequestsAnswered}, {"blocks_acked", s.BlocksAcked},
-		{"blocks_expired", s.BlocksExpired}, {"blocks_evicted", s.BlocksEvicted}, {"hellos", s.Hellos}, {"param_updates", s.ParamUpdates},
+		{"blocks_expired", s.BlocksExpired}, {"blocks_evicted", s.BlocksEvicted}, {"hellos", s.Hellos}, {"param_updates", s.ParamUpdates}, {"rtt_probes", s.Probes},
 		{"closes", s.Closes}, {"refused", s.Refused}, {"closed_by_peer", s.ClosedByPeer}, {"peer_silent", s.PeerSilent}, {"restarts", s.Restarts},
 		{"loss_reports", s.LossReports}, {"path_reports", s.PathReports}, {"path_outdated", s.PathOutdated}, {"drops_reported", s.DropsReported}, {"drops_unused", s.DropsUnused}, {"expected", s.Expected}, {"lost", s.Lost}, {"restored", s.Restored},
 		{"incomplete", s.Incomplete}, {"congested_intervals", s.Congested}, {"rtt_samples", s.RTTSamples}, {"breaker_opened", s.BreakerOpened},

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csf
+
+import "time"
+
+const (
+	// restraintKept is the part of what is known of the time before that stays with every report.
+	restraintKept = 7.0 / 8
+	// restraintRTTs is how many SRTTs a report of congestion holds.
+	restraintRTTs = 2
+)
+
+// restraint keeps the flow's repair traffic during congestion at what it was before, of its source traffic: requests for what a full queue
+// drops would add to it (Section 10, rule 3).
+type restraint struct {
+	repair, source     float64 // octets of the time without congestion, the recent ones
+	repairAt, sourceAt uint64  // counters when the last report came
+	until              time.Duration
+}
+
+// report takes what was sent since the last report.
+func (r *restraint) report(now, srtt time.Duration, congested bool, s *Stats) {
+	repair, source := float64(s.RepairOctets-r.repairAt), float64(s.SourceOctets-r.sourceAt)
+	r.repairAt, r.sourceAt = s.RepairOctets, s.SourceOctets
+	if congested {
+		r.until = now + restraintRTTs*srtt
+	}
+	if now < r.until {
+		return
+	}
+	r.repair = restraintKept*r.repair + repair
+	r.source = restraintKept*r.source + source
+}
+
+// limit is the repair octets for an SRTT with so many source octets.
+func (r *restraint) limit(source int64) int64 {
+	if r.source == 0 {
+		return 0
+	}
+	return int64(float64(source) * r.repair / r.source)
+}
+
+// restrained reports whether the path is congested, as far as the flow knows.
+func (f *Flow) restrained(now time.Duration) bool {
+	return now < f.restraint.until || f.delay.risen
+}
