@@ -127,6 +127,14 @@ func (f *Flow) setParams(p *Params) {
 	f.params.Schemes |= 1<<fec.SourceCopy | 1<<fec.Cauchy
 }
 
+// Succeed goes on where the machine of the same flow stands that this one replaces, which is closed: it may be handed back before a packet comes.
+func (f *Flow) Succeed(old *Flow) {
+	if old.started {
+		f.begin(old.next.psn())
+		f.newestOp = old.newestOp
+	}
+}
+
 // SetParams replaces the parameters of a running flow. Limits that HELLO_ACK announced stay as announced.
 func (f *Flow) SetParams(now time.Duration, p *Params, acts *[]Action) {
 	f.setParams(p)

@@ -97,11 +97,14 @@ func TestSection5_1_CloseReleasesWhatIsHeld(t *testing.T) {
 			if name == "by us" != (len(msgs) == 1 && msgs[0].close.Reason == wire.CloseAdministrative) {
 				t.Errorf("sent %+v", msgs)
 			}
-			if _, ok := w.f.Idle(); ok {
-				t.Error("a closed flow hands nothing back")
+			if w.k.hold {
+				t.Error("a closed flow is not handed back")
 			}
 			w.noHand, w.k.hold = true, true
 			w.packets(9, 1)
+			if next, ok := w.f.Idle(); !ok || next != 10 {
+				t.Errorf("a closed flow is handed back at %v, %v", next, ok)
+			}
 			if got := w.psns(); len(got) != 8 {
 				t.Errorf("a packet held for a closed flow was not passed on: %v", got)
 			}
@@ -118,5 +121,28 @@ func TestSection5_1_FlowOfAHelloAloneIsClosed(t *testing.T) {
 	w.wait(idleTimeout)
 	if w.f.State() != Closed {
 		t.Errorf("%v after %v without a packet", w.f.State(), idleTimeout)
+	}
+}
+
+// The machine of a HELLO with another nonce goes on where the one stands that it replaces: the kernel holds for it, and may be told what to expect before
+// another packet comes.
+func TestSection5_1_AnotherMachineSucceeds(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 2)
+	w.noHand = true
+	w.packets(1, 8, 3)
+	w.f.Close(w.now, wire.CloseIdle, &w.acts)
+	w.take()
+	old := w.f
+	w.f = New(w.now, testID+1, &w.hello, gateway, local, &w.p, w.env)
+	if _, ok := w.f.Idle(); ok {
+		t.Error("idle before anything is known")
+	}
+	w.f.Succeed(old)
+	if next, ok := w.f.Idle(); !ok || next != 9 {
+		t.Errorf("expects %v, %v", next, ok)
+	}
+	w.packets(9, 2)
+	if got := w.psns(); len(got) != 9 || got[8] != 10 {
+		t.Errorf("delivered %v", got)
 	}
 }

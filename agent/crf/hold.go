@@ -259,13 +259,13 @@ func (f *Flow) missingSince(now time.Duration, p pos) time.Duration {
 func (f *Flow) HeldCount() uint64 { return f.stats.Held }
 
 // Idle says that no held packet waits, so that the flow may be handed back to the kernel, which expects next from then on.
-// It is false before the first packet and once the flow is closed.
+// It is false before the first packet.
 func (f *Flow) Idle() (next roce.PSN, ok bool) {
 	expect := f.next
 	if f.replay.active {
 		expect = f.replay.next
 	}
-	return expect.psn(), f.started && f.state != Closed && f.hold.waiting == 0
+	return expect.psn(), f.started && f.hold.waiting == 0
 }
 
 // Inside says that the PSN which Idle returns lies within a message of several packets that has begun to be delivered.

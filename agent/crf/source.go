@@ -40,28 +40,22 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, gaveUp bool, ac
 	if gaveUp {
 		f.stats.Held++
 	}
-	space, ok := pkt.Source()
-	switch {
-	case f.state == Closed:
-		f.drop(FlowClosed)
-		f.passOn(pkt, gaveUp, acts)
-		return
-	case !ok || space != f.space:
+	if space, ok := pkt.Source(); !ok || space != f.space {
 		f.drop(NotSource)
 		f.passOn(pkt, gaveUp, acts)
 		return
 	}
-	f.active = now
-	if pkt.ECN() == ecnCE {
-		f.stats.CEMarked++
-		f.reporting(now).marked++
+	if f.state == Closed {
+		f.drop(FlowClosed)
+	} else {
+		f.live(now, pkt)
 	}
 	if !f.started {
 		f.begin(pkt.PSN())
 	}
 	p := near(f.top, pkt.PSN())
 	end := p + pos(roce.Advance(pkt, int(f.hello.MTU)))
-	if f.state == Configuring {
+	if f.state != Protecting {
 		f.follow(p, end, pkt, gaveUp, acts)
 		return
 	}
@@ -79,6 +73,15 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, gaveUp bool, ac
 	f.take(now, p, end, pkt, gaveUp, acts)
 }
 
+// live notes what every packet says of a flow that has not ended.
+func (f *Flow) live(now time.Duration, pkt *roce.Packet) {
+	f.active = now
+	if pkt.ECN() == ecnCE {
+		f.stats.CEMarked++
+		f.reporting(now).marked++
+	}
+}
+
 // passOn forwards a packet that takes no part in anything (Section 6.1, rule 6).
 func (f *Flow) passOn(pkt *roce.Packet, gaveUp bool, acts *[]Action) {
 	if gaveUp {
@@ -86,7 +89,7 @@ func (f *Flow) passOn(pkt *roce.Packet, gaveUp bool, acts *[]Action) {
 	}
 }
 
-// follow keeps track of the positions of a flow that has no configuration yet.
+// follow keeps track of the positions of a flow that has no configuration yet, or none any more, so that it can be handed back.
 func (f *Flow) follow(p, end pos, pkt *roce.Packet, gaveUp bool, acts *[]Action) {
 	if p >= f.top {
 		f.newest, f.newestOp = p, pkt.Opcode()

@@ -99,6 +99,7 @@ type recvFlow struct {
 	ifindex     int           // the uplink by which it arrives
 	last        time.Duration // its last packet
 	heard       time.Duration // the last message of its peer
+	heldBefore  uint64        // packets that the kernel had held in the flow's place before the flow took it
 	missed      uint64        // packets that passed without a copy, as the kernel counts them
 	unseen      time.Duration // frames of the ring up to this time, and the next one, may come after such packets; 0: none
 	sure        sureRanges
@@ -106,6 +107,9 @@ type recvFlow struct {
 	busy        bool // in the worker's list of flows that changed in this batch
 	reportDrops bool // the domain wants drops reported
 }
+
+// held is how many packets that the kernel held have come out of the ring, as the kernel counts them.
+func (f *recvFlow) held() uint64 { return f.heldBefore + f.machine.HeldCount() }
 
 func (f *recvFlow) poll(now time.Duration) {
 	f.machine.Poll(now, &f.w.crfActs)

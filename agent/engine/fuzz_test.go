@@ -16,26 +16,38 @@ import (
 // A list of operations runs against two agents with traffic in all four spaces of queue pairs, and world says what must be true of all that comes
 // out. One byte chooses an operation, the next ones are its arguments.
 const (
-	doSend      = iota // new packets of a stream
-	doRead             // a READ request, which the other end answers
-	doRepeat           // packets again
-	doLose             // what the path loses next
-	doPath             // another path
-	doPass             // time
-	doReplay           // a CREM message that was on the path comes again
-	doFlip             // the same with octets changed
-	doMove             // the same from or to another address
-	doHello            // HELLO by somebody who knows the flow
-	doRestart          // an agent ends, by SIGTERM or SIGKILL, and comes back
-	doConfigure        // another configuration
-	doStall            // a worker does not run
-	doMemory           // a pool runs dry, or is whole again
-	doRoute            // another uplink, or one that goes and comes
-	doHaste            // packets arrive in the middle of batches
-	doReport           // the status is asked for
-	doReuse            // the queue pair number is used again
+	doSend       = iota // new packets of a stream
+	doRead              // a READ request, which the other end answers
+	doRepeat            // packets again
+	doLose              // what the path loses next
+	doPath              // another path
+	doPass              // time
+	doReplay            // a CREM message that was on the path comes again
+	doFlip              // the same with octets changed
+	doMove              // the same from or to another address
+	doHello             // HELLO by somebody who knows the flow
+	doRestart           // an agent ends, by SIGTERM or SIGKILL, and comes back
+	doConfigure         // another configuration
+	doStall             // a worker does not run
+	doMemory            // a pool runs dry, or is whole again
+	doRoute             // another uplink, or one that goes and comes
+	doHaste             // packets arrive in the middle of batches
+	doReport            // the status is asked for
+	doReuse             // the queue pair number is used again
+	doPathReport        // a reporter tells of losses
 	operations
 )
+
+// frequent is what most of a list is about. Without traffic nothing else means much.
+var frequent = [...]int{doSend, doPass, doSend, doRead, doPass, doSend, doLose, doRepeat}
+
+// operation is the one that a byte chooses.
+func operation(b int) int {
+	if b < 4*operations {
+		return b % operations
+	}
+	return frequent[b%len(frequent)]
+}
 
 // operator does the operations.
 type operator struct {
@@ -61,7 +73,7 @@ func shapeOf(a, b byte) (shape, setting) {
 	if a&4 != 0 {
 		sh.ring = 16
 	}
-	return sh, setting{onPath: a&8 != 0, immediate: a&16 != 0, noDigest: a&32 != 0}
+	return sh, setting{reporters: true, onPath: a&8 != 0, immediate: a&16 != 0, noDigest: a&32 != 0}
 }
 
 const mostOperations = 150
@@ -73,16 +85,31 @@ func runOperations(t testing.TB, ops []byte) {
 	sh, s := shapeOf(ops[0], ops[1])
 	o := &operator{world: newWorld(t, sh, s), ops: ops[2:]}
 	for i := range 3 {
-		o.connect([]roce.PSN{0xfffff0, 1000, 500000}[i])
+		o.connect([]roce.PSN{0xffffd0, 1000, 500000}[i])
 	}
+	if ops[1]&1 != 0 {
+		o.begin()
+	}
+	o.haste = time.Duration(ops[0]>>6) * 20 * time.Microsecond
 	for range mostOperations {
 		if len(o.ops) == 0 {
 			break
 		}
-		o.do(o.arg(operations))
+		o.do(operation(o.arg(256)))
 		o.check()
 	}
 	o.end()
+}
+
+// begin has the first queue pair protected in all its spaces.
+func (o *operator) begin() {
+	for _, r := range o.queues[0].requests {
+		for range 40 {
+			r.read(4)
+			r.send(messagePackets)
+			o.pass(2 * time.Millisecond)
+		}
+	}
 }
 
 func (o *operator) stream() *stream {
@@ -182,7 +209,7 @@ func (o *operator) do(op int) {
 		case 8:
 			s.hold = time.Duration(1+b%64) * time.Millisecond
 		default:
-			s = setting{}
+			s = setting{reporters: true}
 		}
 		n.apply(s)
 		if b >= 128 { // the other site too
@@ -209,6 +236,15 @@ func (o *operator) do(op int) {
 		s := o.stream()
 		s.next, s.inside = s.next.Add(o.arg(256)<<14), 0
 		o.nodes[1-s.from].disorder = true // the new PSNs may be before the old ones
+	case doPathReport:
+		s := o.stream()
+		x := wire.PathReport{Src: s.key.Src, Dst: s.key.Dst, Label: uint32(s.key.QPN), HopCount: 1}
+		x.Hops[0] = wire.Hop{NodeID: 1, Period: uint32(o.arg(8)), Lost: uint32(o.arg(256)), DelayChange: int32(o.arg(200)), Cause: wire.Cause(o.arg(6))}
+		for range o.arg(8) {
+			x.Hops[0].PSNs = x.Hops[0].PSNs.Append(s.next.Add(-o.arg(64)))
+		}
+		o.message(netip.AddrPortFrom(reporterAddr, cremPort), gateways[s.from], cremPort, x.Append(nil))
+		o.rouse()
 	}
 }
 
@@ -289,7 +325,7 @@ func (o *operator) end() {
 		for _, k := range n.engine.workers {
 			k.pool.SetLimit(o.shape.memory / int64(o.shape.workers))
 		}
-		n.apply(setting{})
+		n.apply(setting{reporters: true})
 	}
 	o.pass(2 * time.Second)
 	o.finish()

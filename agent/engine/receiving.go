@@ -167,7 +167,7 @@ func (w *worker) expect(r *recvFlow, psn roce.PSN) {
 func (w *worker) handBack() {
 	keep := w.holding[:0]
 	for _, r := range w.holding {
-		if r.machine == nil || r.index < 0 {
+		if r.index < 0 {
 			continue
 		}
 		word := packet.Word(w.e.holder.Word(r.index).Load())
@@ -175,7 +175,7 @@ func (w *worker) handBack() {
 			r.holding = false
 			continue
 		}
-		if next, ok := r.machine.Idle(); ok && w.e.holder.HandBack(r.index, r.machine.HeldCount(), uint32(next), r.machine.Inside()) {
+		if next, ok := r.machine.Idle(); ok && w.e.holder.HandBack(r.index, r.held(), uint32(next), r.machine.Inside()) {
 			w.counters[countHandedBack]++
 			r.holding = false
 			continue
@@ -231,12 +231,7 @@ func (w *worker) hello(d *Domain, m *packet.Message, h *wire.Hello) {
 		w.drops[dropHelloRate]++
 		return
 	}
-	var past nonces
-	if r != nil {
-		past = r.past
-		w.forgetRecv(r)
-	}
-	w.accept(d, profile, key, m, h, past, seen)
+	w.accept(d, profile, key, m, h, r, seen)
 }
 
 // arrivesHere reports whether packets of the flow arrive on an uplink of this node, and when the last one did, or its destination is the node itself.
@@ -266,32 +261,49 @@ func holderKey(key roce.FlowKey) packet.FlowKey {
 	return packet.FlowKey{Src: key.Src, Dst: key.Dst, QPN: uint32(key.QPN), Response: key.Space == roce.Response}
 }
 
-// accept makes the CRF of a flow and puts the flow into the kernel's table.
-func (w *worker) accept(d *Domain, p *Profile, key roce.FlowKey, m *packet.Message, h *wire.Hello, past nonces, seen time.Duration) {
-	mode, mtu := modeOf(p), int(h.MTU)
-	index, err := w.e.holder.RegisterFlow(holderKey(key), w.id, mtu, mode)
-	if err != nil {
+// accept makes the CRF of a flow. It takes the place of old in the kernel's table, or one of its own. seen is when the flow's last packet arrived.
+func (w *worker) accept(d *Domain, p *Profile, key roce.FlowKey, m *packet.Message, h *wire.Hello, old *recvFlow, seen time.Duration) {
+	r := &recvFlow{
+		w: w, key: key, id: w.newFlowID(), nonce: h.Nonce, peer: m.From, domain: d.Name, profile: p.Name, port: d.Port,
+		mtu: int(h.MTU), mode: modeOf(p), ifindex: m.Ifindex, last: seen, heard: w.now,
+		digest: p.CRF.Digest && h.Extensions&wire.ExtDigest != 0, local: m.To,
+		moving: newMoving(key), reportDrops: d.ReportDrops,
+	}
+	if err := w.enter(r, old); err != nil {
 		w.limits.done(m.From.Addr())
 		w.drops[dropFlowTable]++
 		return
 	}
-	r := &recvFlow{
-		w: w, key: key, id: w.newFlowID(), nonce: h.Nonce, peer: m.From, domain: d.Name, profile: p.Name, port: d.Port,
-		index: index, mtu: mtu, mode: mode, ifindex: m.Ifindex, last: seen, heard: w.now, past: past,
-		digest: p.CRF.Digest && h.Extensions&wire.ExtDigest != 0, local: m.To,
-		moving: newMoving(key), reportDrops: d.ReportDrops,
-	}
 	r.past.add(h.Nonce)
 	r.timed = timed{place: -1, poll: r}
 	r.machine = crf.New(w.now, r.id, h, m.From, r.local, w.snap.crfParams(p), w.crfEnv)
+	if old != nil {
+		r.machine.Succeed(old.machine)
+	}
 	w.receiving[r.id] = r
 	w.recvByKey[key] = r
-	for len(w.recvIndex) <= index {
+	for len(w.recvIndex) <= r.index {
 		w.recvIndex = append(w.recvIndex, nil)
 	}
-	w.recvIndex[index] = r
+	w.recvIndex[r.index] = r
 	r.machine.HandleHello(w.now, h, &w.crfActs)
 	w.finishRecv(r)
+}
+
+// enter puts a flow into the kernel's table. In the place of another one it goes on with what the kernel holds: were the flow taken out and put in anew,
+// packets would pass by those that are still in the ring.
+func (w *worker) enter(r, old *recvFlow) (err error) {
+	if old == nil {
+		r.index, err = w.e.holder.RegisterFlow(holderKey(r.key), w.id, r.mtu, r.mode)
+		return err
+	}
+	r.index, r.past, r.sure, r.missed, r.unseen = old.index, old.past, old.sure, old.missed, old.unseen
+	r.heldBefore = old.held()
+	w.dismiss(old)
+	if err = w.e.holder.UpdateFlow(r.index, r.mtu, r.mode); err != nil {
+		w.e.dropFromKernel(r)
+	}
+	return err
 }
 
 // newFlowID is random among unused values; modulo the number of workers it names its worker, so that REPAIR finds it. 0 is never assigned.
@@ -306,8 +318,8 @@ func (w *worker) newFlowID() uint32 {
 	}
 }
 
-// endRecv ends a flow towards its peer and releases what is held. It is forgotten with the next sweep, so that packets which the kernel
-// holds until it is told are still passed on.
+// endRecv ends a flow towards its peer and releases what is held. It is forgotten with the next sweep that finds it handed back, so that packets which
+// the kernel holds until then are still passed on, in order.
 func (w *worker) endRecv(r *recvFlow, reason wire.CloseReason) {
 	r.machine.Close(w.now, reason, &w.crfActs)
 	w.finishRecv(r)
@@ -315,17 +327,18 @@ func (w *worker) endRecv(r *recvFlow, reason wire.CloseReason) {
 
 // forgetRecv gives the flow back to the kernel and forgets it, without a word to the peer.
 func (w *worker) forgetRecv(r *recvFlow) {
+	w.e.dropFromKernel(r)
+	w.dismiss(r)
+}
+
+// dismiss takes the flow out of every table of the worker; what it holds goes on.
+func (w *worker) dismiss(r *recvFlow) {
 	w.releaseHeld(r)
 	w.ended.add(r.describe(), "crf_")
-	w.e.dropFromKernel(r)
 	w.timers.set(&r.timed, roce.Never)
 	delete(w.receiving, r.id)
-	if w.recvByKey[r.key] == r {
-		delete(w.recvByKey, r.key)
-	}
-	if w.recvIndex[r.index] == r {
-		w.recvIndex[r.index] = nil
-	}
+	delete(w.recvByKey, r.key)
+	w.recvIndex[r.index] = nil
 	r.index = -1
 	w.limits.done(r.peer.Addr())
 }

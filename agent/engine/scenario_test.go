@@ -108,26 +108,33 @@ func (s *stream) hello(nonce uint64) []byte {
 	return h.Append(nil)
 }
 
-// A HELLO that is taken on the path, in one batch with packets of the flow that it replaces, before and behind it: the old flow is out of all tables when
-// the batch ends, what was held for it goes on, and the new one takes over.
+// A HELLO that is taken on the path, in one batch with packets of the flow that it replaces, before and behind it, and with more that come meanwhile: the
+// old flow is out of all tables when the batch ends, what was held for it goes on in order, and the new one takes over.
 func TestHelloReplacesAFlowWithinABatch(t *testing.T) {
 	workers(t, func(t *testing.T, sh shape) {
 		for _, lost := range []int{0, 1} { // the flow holds packets, or none
 			w := newWorld(t, sh, setting{onPath: true})
+			w.haste = 100 * time.Microsecond
 			s := w.connect(1000).requests[east]
 			s.protect()
 			w.nodes[east].lose = losing{sources: lost, messages: 1000}
 			s.send(2)
 			w.pass(pathDelay + time.Millisecond)
 			old := s.receiver()
-			for n := range s.q.w.nodes[west].stalled {
-				w.nodes[west].stalled[n] = w.net.Now() + 9*time.Millisecond // all that follows is one batch
+			for n := range w.nodes[west].stalled {
+				w.nodes[west].stalled[n] = w.net.Now() + 9*time.Millisecond // what comes until then is one batch
 			}
-			s.send(3)
-			w.pass(pathDelay + time.Millisecond)
-			w.message(netip.AddrPortFrom(s.key.Src, cremPort), s.key.Dst, cremPort, s.hello(7))
-			s.send(3)
-			w.pass(pathDelay + 10*time.Millisecond)
+			for i := range 300 {
+				if i == 120 {
+					w.message(netip.AddrPortFrom(s.key.Src, cremPort), s.key.Dst, cremPort, s.hello(7))
+				}
+				for range 4 {
+					s.send(1)
+					w.net.Advance(10 * time.Microsecond)
+				}
+				w.pass(10 * time.Microsecond)
+			}
+			w.pass(pathDelay)
 			w.check()
 			if r := s.receiver(); r == nil || r == old || r.nonce != 7 {
 				t.Fatalf("%d lost: not replaced: %+v", lost, r)

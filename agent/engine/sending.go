@@ -280,7 +280,7 @@ func (w *worker) sweep() {
 		}
 	}
 	for _, r := range w.receiving {
-		if r.machine.State() == crf.Closed {
+		if r.machine.State() == crf.Closed && !packet.Word(w.e.holder.Word(r.index).Load()).Hold() {
 			w.forgetRecv(r)
 		}
 	}

@@ -175,6 +175,7 @@ type node struct {
 	site    int
 	engine  *Engine
 	setting setting
+	killed  bool // the last agent
 	numbers int64
 	links   []int           // of the uplinks, those that exist
 	wake    []time.Duration // when each worker looks again
@@ -202,6 +203,12 @@ func (n *node) start() {
 	if n.links == nil {
 		n.links = []int{0, 1}
 	}
+	n.w.collect()
+	if len(n.held) > 0 && !n.killed {
+		n.w.t.Fatalf("%s: %d packets were held while no agent was there", siteNames[n.site], len(n.held))
+	}
+	n.forgetAccounts()
+	n.killed = false
 	e := New(Options{Node: siteNames[n.site], Workers: n.w.shape.workers, Memory: n.w.shape.memory, Backend: &backend{n: n}})
 	e.now, e.random = n.w.net.Now, n.w.random.Uint64
 	n.engine = e
@@ -238,9 +245,10 @@ func (n *node) stop() {
 	n.end()
 }
 
-// kill ends the agent as SIGKILL does: what it holds is lost.
+// kill ends the agent as SIGKILL does: what it holds is lost, and what the kernel holds until it misses the heartbeat.
 func (n *node) kill() {
 	n.settle(true)
+	n.killed = true
 	n.end()
 }
 
@@ -387,7 +395,6 @@ func (h holder) RegisterFlow(key packet.FlowKey, worker, mtu int, mode packet.Mo
 }
 
 func (h holder) UnregisterFlow(index int) error {
-	h.w.meanwhile()
 	defer h.w.meanwhile()
 	return h.Holder.UnregisterFlow(index)
 }
