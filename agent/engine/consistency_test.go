@@ -37,6 +37,10 @@ func checkDeadlines(t testing.TB, w *worker) {
 			alive = w.sending[f.key] == f && f.machine != nil
 		case *recvFlow:
 			alive = w.receiving[f.id] == f
+		case *portReporter:
+			for _, p := range w.ports {
+				alive = alive || f == &p.out || f == &p.in
+			}
 		}
 		if !alive {
 			t.Fatalf("worker %d: the deadline of a flow that is gone: %+v", w.id, x.poll)
