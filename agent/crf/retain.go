@@ -108,16 +108,16 @@ func (f *Flow) sweepRange(first, end pos) {
 // passed them get their turn again.
 func (f *Flow) sweepSegments() {
 	const step = 2 * segmentLen
-	if f.cursor < f.win.low || f.cursor >= f.swept {
-		f.cursor = f.win.low
-	}
-	end := min(f.cursor+step, f.swept)
-	for n := f.cursor; n < end; n++ {
+	from := max(f.cursor, f.win.low)
+	end := min(from+step, f.swept)
+	for n := from; n < end; n++ {
 		if s := f.win.segment(n); s != nil && s.quiet() {
 			f.win.free(s)
 		}
 	}
-	f.cursor = end
+	if f.cursor = end; end >= f.swept {
+		f.cursor = f.win.low // the next round
+	}
 	for n := f.swept - 2; n < f.swept; n++ {
 		if s := f.win.segment(n); s != nil && s.quiet() {
 			f.win.free(s)
