@@ -17,7 +17,7 @@ import (
 const (
 	// portEvery is how often the counters of the uplinks are read while a domain wants drops reported: a report is of use to a CSF for one
 	// SRTT.
-	portEvery = 10 * time.Millisecond
+	portEvery = 20 * time.Millisecond
 	// portIdle is how often it is asked whether one does.
 	portIdle = time.Second
 	// reportMTU fits every path of IPv6, and leaves room for a tunnel on any other.

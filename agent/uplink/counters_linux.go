@@ -23,7 +23,6 @@ type Counters struct {
 const (
 	statsLink64   = 1  // IFLA_STATS_LINK_64
 	statsHead     = 12 // struct if_stats_msg
-	tcHead        = 20 // struct tcmsg
 	tcaStats2     = 7
 	tcaStatsQueue = 3
 )
@@ -61,7 +60,14 @@ func linkCounters(index int) (Counters, error) {
 	binary.NativeEndian.PutUint32(head[8:], 1<<(statsLink64-1))
 	req := nl.NewNetlinkRequest(unix.RTM_GETSTATS, 0)
 	req.AddRawData(head)
-	stats, err := ask(req, unix.RTM_NEWSTATS, statsHead, statsLink64, octetsOfLinkStats)
+	msgs, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWSTATS)
+	if err != nil {
+		return Counters{}, err
+	}
+	if len(msgs) != 1 || len(msgs[0]) < statsHead {
+		return Counters{}, errNoAnswer
+	}
+	stats, err := attribute(msgs[0][statsHead:], statsLink64, octetsOfLinkStats)
 	if err != nil {
 		return Counters{}, err
 	}
@@ -71,38 +77,39 @@ func linkCounters(index int) (Counters, error) {
 	}, nil
 }
 
-// queueDrops are those of the root queueing discipline, which counts what those below it drop too. An interface may have none.
+// queueDrops are those of the root queueing discipline, which counts what those below it drop too. An interface may have none. The kernel tells
+// of a single one only by a broadcast to all who listen to changes, so all are listed.
 func queueDrops(index int) (uint64, error) {
-	req := nl.NewNetlinkRequest(unix.RTM_GETQDISC, unix.NLM_F_ACK) // of no queue the kernel says nothing else
-	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: netlink.HANDLE_ROOT})
-	all, err := ask(req, unix.RTM_NEWQDISC, tcHead, tcaStats2, 0)
-	switch {
-	case errors.Is(err, errNoAnswer), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-		return 0, nil
-	case err != nil:
-		return 0, err
-	}
-	queue, err := attribute(all, tcaStatsQueue, octetsOfQueueStatus)
+	queues, err := complete("queues", func() ([][]byte, error) {
+		req := nl.NewNetlinkRequest(unix.RTM_GETQDISC, unix.NLM_F_DUMP)
+		req.AddData(&nl.TcMsg{Ifindex: int32(index)})
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWQDISC)
+	})
 	if err != nil {
 		return 0, err
 	}
-	return uint64(binary.NativeEndian.Uint32(queue[4*wordQueueDropped:])), nil
+	for _, q := range queues {
+		if len(q) < nl.SizeofTcMsg {
+			return 0, errNoAnswer
+		}
+		if head := nl.DeserializeTcMsg(q); int(head.Ifindex) != index || head.Parent != netlink.HANDLE_ROOT {
+			continue
+		}
+		all, err := attribute(q[nl.SizeofTcMsg:], tcaStats2, 0)
+		if err != nil {
+			return 0, err
+		}
+		queue, err := attribute(all, tcaStatsQueue, octetsOfQueueStatus)
+		if err != nil {
+			return 0, err
+		}
+		return uint64(binary.NativeEndian.Uint32(queue[4*wordQueueDropped:])), nil
+	}
+	return 0, nil
 }
 
 // errNoAnswer is a kernel that does not tell what it was asked.
 var errNoAnswer = errors.New("the kernel's answer has no counters")
-
-// ask sends a request for one object and returns an attribute of the answer, of at least so many octets.
-func ask(req *nl.NetlinkRequest, answer uint16, head int, kind uint16, least int) ([]byte, error) {
-	msgs, err := req.Execute(unix.NETLINK_ROUTE, answer)
-	if err != nil {
-		return nil, err
-	}
-	if len(msgs) != 1 || len(msgs[0]) < head {
-		return nil, errNoAnswer
-	}
-	return attribute(msgs[0][head:], kind, least)
-}
 
 // attribute finds one among attributes.
 func attribute(b []byte, kind uint16, least int) ([]byte, error) {

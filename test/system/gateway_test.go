@@ -96,7 +96,7 @@ spec:
   - {name: west, cidrs: %s, %s}
   nodes: {uplinks: [%s]}
   profileRef: {name: lab}
-`, port, g.site, east, gateways[0], west, gateways[1], topology.Uplink))
+%s`, port, g.site, east, gateways[0], west, gateways[1], topology.Uplink, g.w.o.domain))
 }
 
 // start starts the agent as an operator does, anew if it ran before.

@@ -44,6 +44,7 @@ type options struct {
 	wire           bool           // a cable of the kernel's own joins the gateways in place of path: it loses nothing, however busy the machine is
 	profile        string         // spec of the CREMProfile, as one YAML flow mapping; empty: no agent runs
 	gateways       [2]string      // of the two sites; empty: those of the lab over IPv4; noGateways: none
+	domain         string         // more of the CREMDomain's spec, indented by two
 	arguments      []string       // more arguments of crem-agent run
 	each           func(*gateway) // called before the agents start
 }
