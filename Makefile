@@ -6,7 +6,7 @@ CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/crem
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X crem.dev/crem/internal/version.Version=$(VERSION)
 PROGRAMS := crem-agent crem-operator kubectl-crem
-LAB_PROGRAMS := crem-wan crem-rc crem-demo
+LAB_PROGRAMS := crem-wan crem-rc crem-demo crem-adapt
 FUZZINPUTS ?= 100000x
 # Packages whose tests run programs against the clock: one after the other.
 TIMED := /test/(system|lab/(bridge|topology|trial))$$
@@ -29,6 +29,10 @@ build-lab: build ## The lab's programs too
 .PHONY: demo
 demo: build-lab ## The same transfer without and with CREM over a lossy 20 ms link (root; under 5 minutes)
 	$(BUILD)/crem-demo -agent $(BUILD)/crem-agent -out $(BUILD)/demo.json -svg docs/images/demo.svg
+
+.PHONY: adapt
+adapt: build-lab ## Redundancy while the path changes: build/adapt.json and a table (root; about 4 minutes)
+	$(BUILD)/crem-adapt -agent $(BUILD)/crem-agent -out $(BUILD)/adapt.json
 
 .PHONY: envtest
 envtest: ## kube-apiserver, etcd and kubectl for the tests, from Go modules, once (about 10 minutes on two cores)

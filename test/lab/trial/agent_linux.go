@@ -94,15 +94,23 @@ func (a *Agent) Stop() error {
 
 // Get asks the agent's local socket, as in Get(ctx, "/v1/flows", &flows).
 func (a *Agent) Get(ctx context.Context, path string, v any) error {
+	if err := ask(ctx, a.socket, http.MethodGet, "http://agent"+path, nil, v); err != nil {
+		return fmt.Errorf("%s: %w", a.process.Name, err)
+	}
+	return nil
+}
+
+// ask makes one request to a program that listens on a Unix socket, and reads the answer into v, unless that is nil.
+func ask(ctx context.Context, socket, method, url string, body io.Reader, v any) error {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", a.socket)
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	request, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return err
 	}
@@ -116,7 +124,10 @@ func (a *Agent) Get(ctx context.Context, path string, v any) error {
 		return err
 	}
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s of %s: %s: %s", path, a.process.Name, answer.Status, text)
+		return fmt.Errorf("%s: %s: %s", url, answer.Status, text)
+	}
+	if v == nil {
+		return nil
 	}
 	return json.Unmarshal(text, v)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"crem.dev/crem/internal/agentapi"
@@ -28,6 +29,8 @@ type Case struct {
 	Name string
 	// Path is each direction of the WAN; its Seed is that of the direction of the data, the other has the next.
 	Path wan.Settings
+	// Back, if given, is the direction of the answers.
+	Back *wan.Settings
 	// Profile is the text of a CREMProfile with the name ProfileName; empty: no agent runs.
 	Profile string
 	// Transfer says what the requester on host A does. Role, interface and addresses are filled in.
@@ -45,6 +48,8 @@ type Running struct {
 	AgentA, AgentB   *Agent
 	WAN              *topology.Process
 	Requester, Other *topology.Process
+
+	control string // socket of the WAN
 }
 
 // Outcome is what came of a transfer.
@@ -172,7 +177,10 @@ func (t *run) run(ctx context.Context) (_ *Outcome, err error) {
 
 func (t *run) startWAN() (err error) {
 	ways := [2]wan.Settings{t.c.Path, t.c.Path}
-	ways[1].Seed++
+	if t.c.Back != nil {
+		ways[1] = *t.c.Back
+	}
+	ways[1].Seed = t.c.Path.Seed + 1
 	for i := range ways {
 		ways[i].CREMPort = CREMPort
 	}
@@ -180,7 +188,8 @@ func (t *run) startWAN() (err error) {
 	if err != nil {
 		return err
 	}
-	if t.now.WAN, err = t.now.Lab.Start(t.now.Lab.WAN, t.programs.WAN, "-a", topology.WANA, "-b", topology.WANB, "-settings", string(settings)); err != nil {
+	t.now.control = filepath.Join(t.dir, "wan.sock")
+	if t.now.WAN, err = t.now.Lab.Start(t.now.Lab.WAN, t.programs.WAN, "-a", topology.WANA, "-b", topology.WANB, "-settings", string(settings), "-control", t.now.control); err != nil {
 		return err
 	}
 	return t.now.WAN.Ready("ready", startTimeout)

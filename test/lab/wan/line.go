@@ -19,6 +19,7 @@ const (
 	drawDuplicate
 	drawMark
 	drawJitter
+	drawCREM
 	draws
 )
 
@@ -117,6 +118,9 @@ func (l *Line) mark(class Class, frame []byte, backlog int64) {
 // lose draws the two loss processes; a frame that both take counts as lost in a burst.
 func (l *Line) lose(class Class, n int) bool {
 	random := chance(l.draw[drawLoss], l.set.Loss)
+	if class == CREM && chance(l.draw[drawCREM], l.set.CREMLoss) {
+		random = true
+	}
 	burst := l.burst.lose(l.draw[drawBurst])
 	if burst && !l.inBurst {
 		l.count.Bursts++

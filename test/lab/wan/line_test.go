@@ -441,3 +441,24 @@ func TestOfferAndPopDoNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations in a thousand frames", n)
 	}
 }
+
+// CREM messages may have a path that loses more; the packets of a flow meet the same luck with and without it.
+func TestLossOfCREMAlone(t *testing.T) {
+	const port = 52000
+	a := mustLine(t, Settings{Loss: 0.01, Seed: 3, CREMPort: port})
+	b := mustLine(t, Settings{Loss: 0.01, Seed: 3, CREMPort: port, CREMLoss: 0.2})
+	data, crem := frame(false, 100, 4791, 0, 0), frame(false, 100, port, 0, 0)
+	lost := 0
+	for i := range uint32(20_000) {
+		if a.Offer(0, i, data) != b.Offer(0, i, data) {
+			t.Fatal("the luck of a packet depends on crem_loss")
+		}
+		a.Offer(0, i, crem)
+		if b.Offer(0, i, crem) == 0 {
+			lost++
+		}
+	}
+	if share := float64(lost) / 20_000; math.Abs(share-0.208) > 0.01 {
+		t.Errorf("%.3f of the messages lost, want 0.208", share)
+	}
+}

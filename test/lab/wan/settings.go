@@ -33,6 +33,8 @@ type Settings struct {
 	Jitter Duration `json:"jitter"`
 	// Loss is the probability that a frame is lost independently of all others.
 	Loss float64 `json:"loss"`
+	// CREMLoss is the probability that a CREM message is lost besides, as if it took another path.
+	CREMLoss float64 `json:"crem_loss"`
 	// BurstLoss is the mean loss of a Gilbert-Elliott process and BurstLength the mean length of its runs of lost frames, at least 1.
 	BurstLoss   float64 `json:"burst_loss"`
 	BurstLength float64 `json:"burst_length"`
@@ -57,7 +59,7 @@ func (s *Settings) Validate() error {
 	for _, p := range []struct {
 		name string
 		v    float64
-	}{{"loss", s.Loss}, {"burst_loss", s.BurstLoss}, {"reorder", s.Reorder}, {"duplicate", s.Duplicate}, {"ce_probability", s.CEProbability}} {
+	}{{"loss", s.Loss}, {"crem_loss", s.CREMLoss}, {"burst_loss", s.BurstLoss}, {"reorder", s.Reorder}, {"duplicate", s.Duplicate}, {"ce_probability", s.CEProbability}} {
 		if math.IsNaN(p.v) || p.v < 0 || p.v > 1 {
 			return fmt.Errorf("%s is a probability: %v is not between 0 and 1", p.name, p.v)
 		}

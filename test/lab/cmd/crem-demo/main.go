@@ -6,12 +6,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -72,7 +69,7 @@ func parse() options {
 }
 
 func run(ctx context.Context, o options) error {
-	if err := check(&o); err != nil {
+	if err := o.programs.Check(); err != nil {
 		return err
 	}
 	show := newScreen(os.Stdout, &o.link)
@@ -81,31 +78,15 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	show.table(rows)
-	if err := writeJSON(o.out, rows); err != nil {
+	if err := trial.WriteJSON(o.out, rows); err != nil {
 		return err
 	}
 	if o.svg != "" {
-		if err := write(o.svg, plot(rows, &o.link)); err != nil {
+		if err := trial.WriteFile(o.svg, plot(rows, &o.link)); err != nil {
 			return err
 		}
 	}
 	show.files(o.out, o.svg)
-	return nil
-}
-
-// check says at once what would fail later.
-func check(o *options) error {
-	if os.Geteuid() != 0 {
-		return errors.New("needs root: it makes network namespaces")
-	}
-	for _, p := range []string{o.programs.WAN, o.programs.RC, o.programs.Agent} {
-		if p == "" {
-			continue
-		}
-		if _, err := exec.LookPath(p); err != nil {
-			return fmt.Errorf("%w: build it first (make build-lab)", err)
-		}
-	}
 	return nil
 }
 
@@ -137,25 +118,10 @@ func transfers(ctx context.Context, o *options, show *screen) ([]row, error) {
 		}
 		rows = append(rows, r)
 		if o.details != "" {
-			if err := writeJSON(filepath.Join(o.details, strings.NewReplacer(" ", "-", "%", "percent", ",", "").Replace(s.name)+".json"), out); err != nil {
+			if err := trial.WriteJSON(filepath.Join(o.details, strings.NewReplacer(" ", "-", "%", "percent", ",", "").Replace(s.name)+".json"), out); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return rows, nil
-}
-
-func writeJSON(name string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return write(name, append(text, '\n'))
-}
-
-func write(name string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(name, text, 0o644)
 }

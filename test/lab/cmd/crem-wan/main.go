@@ -45,6 +45,7 @@ func options() (o bridge.Options, control string, err error) {
 	flag.DurationVar(&delay, "delay", 0, "one-way delay")
 	flag.DurationVar(&jitter, "jitter", 0, "variation of the delay, both ways")
 	flag.Float64Var(&s.Loss, "loss", 0, "`probability` of independent loss")
+	flag.Float64Var(&s.CREMLoss, "crem-loss", 0, "`probability` that a CREM message is lost besides")
 	flag.Float64Var(&s.BurstLoss, "burst-loss", 0, "mean loss of the Gilbert-Elliott process")
 	flag.Float64Var(&s.BurstLength, "burst-length", 0, "its mean `frames` lost in a row")
 	flag.Float64Var(&s.Reorder, "reorder", 0, "`probability` of reordering")

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"crem.dev/crem/internal/agentapi"
+	"crem.dev/crem/test/lab/topology"
+	"crem.dev/crem/test/lab/trial"
+	"crem.dev/crem/test/lab/wan"
+)
+
+// row is what came of a phase, an element of the JSON.
+type row struct {
+	Scenario  string  `json:"scenario"`
+	Phase     string  `json:"phase"`
+	Protected bool    `json:"protected"`
+	Seconds   float64 `json:"seconds"`
+	DataBps   float64 `json:"data_bps"`        // RDMA data that came out of the link, repetitions included
+	Lost      float64 `json:"lost"`            // share of the data packets that the path lost, full queues included
+	Estimate  float64 `json:"estimate"`        // mean over the flows, at the end of the phase
+	M         float64 `json:"m"`               // mean over the flows, at the end of the phase
+	Overhead  float64 `json:"repair_overhead"` // CREM octets over RDMA data octets, as they enter the link
+	Restored  uint64  `json:"restored"`
+	Requests  uint64  `json:"requests"`
+	Congested uint64  `json:"congested_intervals"` // LOSS_REPORTs whose loss counted as congestion
+	RivalBps  float64 `json:"rival_bps"`           // what the rival got through the link
+	Why       string  `json:"why"`                 // the first flow's explanation at the end of the phase
+	Corrupt   uint64  `json:"corrupt"`             // of the whole scenario
+	Disturbed string  `json:"disturbed,omitempty"` // what the machine did to the measurement
+}
+
+const form = "%-22s %-8s %9s %8s %9s %5s %9s %9s %9s %10s %8s\n"
+
+func (r *row) print() {
+	estimate, m := "-", "-"
+	if r.Protected {
+		estimate, m = fmt.Sprintf("%.3f %%", 100*r.Estimate), fmt.Sprintf("%.1f", r.M)
+	}
+	fmt.Printf(form, r.Scenario, r.Phase, fmt.Sprintf("%.1f M", r.DataBps/1e6), fmt.Sprintf("%.3f %%", 100*r.Lost), estimate, m,
+		fmt.Sprintf("%.2f %%", 100*r.Overhead), fmt.Sprint(r.Restored), fmt.Sprint(r.Requests), fmt.Sprint(r.Congested), fmt.Sprintf("%.1f M", r.RivalBps/1e6))
+}
+
+// watch leads a transfer through the phases of its scenario and takes down what happens.
+type watch struct {
+	ctx  context.Context
+	o    *options
+	s    *scenario
+	r    *trial.Running
+	rows []row
+}
+
+// totals are counters at one moment.
+type totals struct {
+	at                                   time.Time
+	dataIn, crem, dataOut, dataLost, all float64
+	rival                                float64
+	restored, requests, congested        uint64
+	loss, m                              float64
+	why                                  string
+}
+
+func (w *watch) run(r *trial.Running) error {
+	w.r = r
+	if err := w.sleep(time.Second); err != nil {
+		return err
+	}
+	for i := range w.s.phases {
+		if err := w.phase(&w.s.phases[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watch) sleep(d time.Duration) error {
+	select {
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func (w *watch) phase(p *phase) error {
+	if p.change != "" {
+		if err := w.r.SetPath(w.ctx, p.change); err != nil {
+			return err
+		}
+	}
+	if p.rival {
+		_, err := w.r.Lab.Start(w.r.Lab.HostA, w.o.self, "-flood", topology.HostB4.String(), "-flood-rate", fmt.Sprint(int64(rivalRate)), "-flood-for", p.length.String())
+		if err != nil {
+			return err
+		}
+	}
+	a, err := w.totals()
+	if err != nil {
+		return err
+	}
+	if err := w.sleep(p.length); err != nil {
+		return err
+	}
+	b, err := w.totals()
+	if err != nil {
+		return err
+	}
+	w.rows = append(w.rows, w.row(p, &a, &b))
+	return nil
+}
+
+func (w *watch) row(p *phase, a, b *totals) row {
+	d := b.at.Sub(a.at).Seconds()
+	return row{
+		Scenario: w.s.name, Phase: p.name, Protected: !w.s.unprotected, Seconds: d, DataBps: 8 * (b.dataOut - a.dataOut) / d,
+		Lost: ratio(b.dataLost-a.dataLost, b.all-a.all), Estimate: b.loss, M: b.m, Overhead: ratio(b.crem-a.crem, b.dataIn-a.dataIn),
+		Restored: b.restored - a.restored, Requests: b.requests - a.requests, Congested: b.congested - a.congested,
+		RivalBps: 8 * (b.rival - a.rival) / d, Why: b.why,
+	}
+}
+
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// totals asks the WAN and both agents.
+func (w *watch) totals() (t totals, err error) {
+	path, err := w.r.Path(w.ctx)
+	if err != nil {
+		return t, err
+	}
+	c := &path.AToB
+	t.at = time.Now()
+	t.dataIn, t.crem, t.dataOut, t.rival = float64(c.In[wan.RoCEData].Octets), float64(c.In[wan.CREM].Octets), float64(c.Out[wan.RoCEData].Octets), float64(c.Out[wan.Other].Octets)
+	t.all = float64(c.In[wan.RoCEData].Packets)
+	t.dataLost = float64(c.LostRandom[wan.RoCEData].Packets + c.LostBurst[wan.RoCEData].Packets + c.DroppedFull[wan.RoCEData].Packets)
+	if w.s.unprotected {
+		return t, nil
+	}
+	var sends, receives []agentapi.Flow
+	if sends, err = w.r.AgentA.Flows(w.ctx); err != nil {
+		return t, err
+	}
+	if receives, err = w.r.AgentB.Flows(w.ctx); err != nil {
+		return t, err
+	}
+	n := 0.0
+	for i := range sends {
+		f := &sends[i]
+		if f.Role != "csf" {
+			continue
+		}
+		if n++; n == 1 {
+			t.why = f.Why
+		}
+		t.loss += f.Loss
+		t.m += float64(f.M)
+		t.requests += f.Counters["requests"]
+		t.congested += f.Counters["congested_intervals"]
+	}
+	t.loss, t.m = ratio(t.loss, n), ratio(t.m, n)
+	for i := range receives {
+		if receives[i].Role == "crf" {
+			t.restored += receives[i].Restored
+		}
+	}
+	return t, nil
+}
