@@ -5,6 +5,7 @@ package engine
 import (
 	"bytes"
 	"net/netip"
+	"time"
 
 	"crem.dev/crem/agent/bpf"
 	"crem.dev/crem/agent/packet"
@@ -41,6 +42,7 @@ type stream struct {
 
 // arrival is when the first copy of a packet that the path let through left, and how often the order of its flow had been given up by then.
 type arrival struct {
+	at     time.Duration
 	number uint64
 	excuse int
 }
@@ -103,6 +105,7 @@ func (s *stream) emit(psn roce.PSN, frame []byte) {
 	}
 	s.sent[psn] = append(s.sent[psn], frame)
 	n := s.q.w.nodes[s.from]
+	s.q.w.emitted = s.q.w.net.Now()
 	n.rouse()
 	n.other().rouse()
 	n.Transmit(frame)
@@ -194,7 +197,7 @@ func (n *node) onPath(frame []byte) (lost bool) {
 	}
 	w.arrivals++
 	if _, again := s.arrived[pkt.PSN()]; !again {
-		s.arrived[pkt.PSN()] = arrival{w.arrivals, n.other().excuse()}
+		s.arrived[pkt.PSN()] = arrival{w.emitted + n.path.Delay, w.arrivals, n.other().excuse()}
 	}
 	return false
 }
@@ -302,8 +305,8 @@ func immutable(frame []byte) []byte {
 // first checks the order of first deliveries: a packet that arrived before another one, with a higher PSN, of its flow is delivered before it.
 func (s *stream) first(n *node, psn roce.PSN) {
 	a, arrived := s.arrived[psn]
-	if !arrived {
-		s.restored++
+	if !arrived || n.w.net.Now() < a.at {
+		s.restored++ // a copy that the sender repeats may be on its way
 		return
 	}
 	for i := len(s.order) - 1; i >= max(0, len(s.order)-256); i-- {

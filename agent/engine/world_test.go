@@ -35,8 +35,9 @@ type world struct {
 	stranger *fake.Node
 	queues   []*queuePair
 	streams  map[roce.FlowKey]*stream
-	arrivals uint64   // source packets that the paths have let through
-	captured [][]byte // the latest CREM messages on the paths
+	arrivals uint64        // source packets that the paths have let through
+	emitted  time.Duration // when the latest source packet left
+	captured [][]byte      // the latest CREM messages on the paths
 	// haste is up to how much time passes whenever a worker turns to its kernel: what arrives meanwhile meets a worker in the middle of a batch.
 	haste time.Duration
 }
