@@ -28,6 +28,7 @@ type row struct {
 	Requests  uint64  `json:"requests"`
 	Congested uint64  `json:"congested_intervals"` // LOSS_REPORTs whose loss counted as congestion
 	RivalBps  float64 `json:"rival_bps"`           // what the rival got through the link
+	RivalSent float64 `json:"rival_sent_bps"`      // what it sent
 	Why       string  `json:"why"`                 // the first flow's explanation at the end of the phase
 	Corrupt   uint64  `json:"corrupt"`             // of the whole scenario
 	Disturbed string  `json:"disturbed,omitempty"` // what the machine did to the measurement
@@ -57,7 +58,7 @@ type watch struct {
 type totals struct {
 	at                                   time.Time
 	dataIn, crem, dataOut, dataLost, all float64
-	rival                                float64
+	rival, rivalIn                       float64
 	restored, requests, congested        uint64
 	loss, m                              float64
 	why                                  string
@@ -118,7 +119,7 @@ func (w *watch) row(p *phase, a, b *totals) row {
 		Scenario: w.s.name, Phase: p.name, Protected: !w.s.unprotected, Seconds: d, DataBps: 8 * (b.dataOut - a.dataOut) / d,
 		Lost: ratio(b.dataLost-a.dataLost, b.all-a.all), Estimate: b.loss, M: b.m, Overhead: ratio(b.crem-a.crem, b.dataIn-a.dataIn),
 		Restored: b.restored - a.restored, Requests: b.requests - a.requests, Congested: b.congested - a.congested,
-		RivalBps: 8 * (b.rival - a.rival) / d, Why: b.why,
+		RivalBps: 8 * (b.rival - a.rival) / d, RivalSent: 8 * (b.rivalIn - a.rivalIn) / d, Why: b.why,
 	}
 }
 
@@ -138,6 +139,7 @@ func (w *watch) totals() (t totals, err error) {
 	c := &path.AToB
 	t.at = time.Now()
 	t.dataIn, t.crem, t.dataOut, t.rival = float64(c.In[wan.RoCEData].Octets), float64(c.In[wan.CREM].Octets), float64(c.Out[wan.RoCEData].Octets), float64(c.Out[wan.Other].Octets)
+	t.rivalIn = float64(c.In[wan.Other].Octets)
 	t.all = float64(c.In[wan.RoCEData].Packets)
 	t.dataLost = float64(c.LostRandom[wan.RoCEData].Packets + c.LostBurst[wan.RoCEData].Packets + c.DroppedFull[wan.RoCEData].Packets)
 	if w.s.unprotected {
