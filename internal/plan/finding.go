@@ -110,7 +110,7 @@ func (p *Plan) findProtection() {
 		p.say(Act, "protection", "%s of the messages still leave a loss to RDMA, which costs about %s each: use smaller messages, or a smaller RDMA MTU if the loss grows with the size of packets.",
 			share(left), duration(c.LastResort))
 	}
-	if p.Input.Loss > 1e-3 && p.Input.Transport == GoBackN {
+	if p.Input.Loss > 1e-3 && p.Input.Transport == GoBackN && !p.Input.LosslessBack {
 		p.say(Note, "last acknowledgement", "CREM protects data, not acknowledgements: where the link loses %s of them, that share of the messages waits for the local ACK timeout (%s) at its end.",
 			share(p.Input.Loss), duration(p.chosen.timeout))
 	}

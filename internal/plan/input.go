@@ -33,9 +33,11 @@ type Input struct {
 	Bandwidth int64         `json:"bandwidthBitsPerSecond"` // of the link
 	Loss      float64       `json:"loss"`                   // share of packets, in each direction
 	Burst     float64       `json:"burst"`                  // mean length of a run of losses, 1: independent
-	Message   int64         `json:"messageOctets"`
-	Transport Transport     `json:"transport"`
-	Flows     int           `json:"flows"` // queue pairs that share the link evenly
+	// LosslessBack: acknowledgements are never lost, as published models have it.
+	LosslessBack bool      `json:"losslessBack,omitempty"`
+	Message      int64     `json:"messageOctets"`
+	Transport    Transport `json:"transport"`
+	Flows        int       `json:"flows"` // queue pairs that share the link evenly
 
 	LinkMTU int  `json:"linkMTU"` // IP MTU of the link, 0: large enough
 	RDMAMTU int  `json:"rdmaMTU"` // octets of data per packet, 0: the largest that fits
@@ -150,7 +152,11 @@ func (in *Input) repairRatio(k int) float64 {
 
 // path is one flow's part of the link.
 func (in *Input) path() model.Path {
-	return model.Path{Bandwidth: in.rate(), RTT: in.RTT.Seconds(), Loss: in.Loss, Back: in.Loss, Burst: in.Burst}
+	p := model.Path{Bandwidth: in.rate(), RTT: in.RTT.Seconds(), Loss: in.Loss, Back: in.Loss, Burst: in.Burst}
+	if in.LosslessBack {
+		p.Back = 0
+	}
+	return p
 }
 
 // rate of one flow in bits per second: its part of the link, or what its window allows.

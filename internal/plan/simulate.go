@@ -65,9 +65,13 @@ func (p *Plan) scenario(messages int) sim.Scenario {
 	if in.Burst > 1 {
 		protection.Send.LossModel = csf.Empirical
 	}
+	link := world.Link{Rate: int64(in.rate()), Delay: in.RTT / 2, Framing: framing + in.Tunnel, Loss: world.Loss{Rate: in.Loss, Burst: in.Burst}}
+	back := link
+	if in.LosslessBack {
+		back.Loss = world.Loss{}
+	}
 	return sim.Scenario{
-		Link:       world.Link{Rate: int64(in.rate()), Delay: in.RTT / 2, Framing: framing + in.Tunnel, Loss: world.Loss{Rate: in.Loss, Burst: in.Burst}},
-		Transport:  p.endpoint(),
+		Link: link, Back: &back, Transport: p.endpoint(),
 		Protection: protection, MessageOctets: in.Message, Messages: messages, Warmup: warmup, MTU: in.RDMAMTU, Seed: seed,
 	}
 }

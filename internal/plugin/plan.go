@@ -26,7 +26,7 @@ type planFlags struct {
 	burst                                float64
 	transport                            string
 	mtu, rdmaMTU, tunnel, flows, timeout int
-	ipv6                                 bool
+	ipv6, losslessBack                   bool
 
 	site, domain string // of --from-status
 	messages     int
@@ -95,6 +95,7 @@ func (f *planFlags) define(cmd *cobra.Command) {
 	flags.DurationVar(&f.rtt, "rtt", 0, "round-trip time between the sites, for instance 25ms")
 	flags.StringVar(&f.bandwidth, "bandwidth", "", "rate of the link in bits per second, with or without k, M, G or T")
 	flags.StringVar(&f.loss, "loss", "", "share of packets that the link loses, for instance 1e-4 or 0.01%")
+	flags.BoolVar(&f.losslessBack, "lossless-back", false, "acknowledgements are never lost, as in published models")
 	flags.Float64Var(&f.burst, "burst", 1, "mean number of packets lost in a row; 1: losses are independent")
 	flags.StringVar(&f.message, "message", "", "size of one message in octets, with or without Ki, Mi or Gi")
 	flags.StringVar(&f.transport, "transport", string(plan.GoBackN), "how the NICs recover by themselves: go-back-n, selective-repeat (NACK) or selective-repeat-timer")
@@ -122,7 +123,7 @@ func (f *planFlags) define(cmd *cobra.Command) {
 func (f *planFlags) input(cmd *cobra.Command, where *cluster) (in plan.Input, says string, err error) {
 	in = plan.Input{
 		RTT: f.rtt, Burst: f.burst, Transport: plan.Transport(f.transport), Flows: f.flows, LinkMTU: f.mtu, RDMAMTU: f.rdmaMTU, IPv6: f.ipv6,
-		Tunnel: f.tunnel, AckTimeout: f.timeout, Site: cmp.Or(f.to, f.site),
+		Tunnel: f.tunnel, AckTimeout: f.timeout, Site: cmp.Or(f.to, f.site), LosslessBack: f.losslessBack,
 	}
 	if in.Site != "" && !render.SiteName(in.Site) {
 		return in, "", usageError{fmt.Errorf("--to %q: write the name of a site: lower-case letters, digits and '-'", in.Site)}
