@@ -72,6 +72,11 @@ fuzz: ## Every fuzz target with FUZZINPUTS inputs each (default 100000x)
 bench: build-lab ## Coding, machines and one gateway core against the kernel: build/bench.json and text
 	hack/bench.sh $(BUILD)
 
+.PHONY: compare
+compare: ## CREM against other mechanisms over loss, RTT and message size: build/compare.json, docs/compare.md (10 minutes)
+	@mkdir -p $(BUILD)
+	$(GO) run ./hack/compare -out $(BUILD)/compare.json -page docs/compare.md -version $(VERSION)
+
 .PHONY: e2e-rxe
 e2e-rxe: build ## Real Soft-RoCE and perftest in virtual machines: build/e2e-rxe.json (root; installs qemu and perftest)
 	test/rxe/run.sh full
