@@ -23,12 +23,12 @@ func logChoose(n, i float64) float64 {
 }
 
 // grid bounds how many values of a binomial variable are looked at one by one.
-const grid = 200
+const grid = 120
 
 // likely is the range of a Bin(n, p) variable outside of which it is next to never, and steps of which at most grid cover it.
 func likely(n, p float64) (first, last, step float64) {
 	mean := n * p
-	reach := 8*math.Sqrt(mean) + 20
+	reach := 8*math.Sqrt(mean) + 12
 	first, last = math.Floor(max(mean-reach, 0)), math.Ceil(min(mean+reach, n))
 	return first, last, math.Ceil((last - first + 1) / grid)
 }
