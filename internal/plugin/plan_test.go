@@ -22,7 +22,7 @@ import (
 var planArgs = []string{"plan", "--rtt", "10ms", "--bandwidth", "10G", "--loss", "0.1%", "--message", "4Mi", "--mtu", "9000", "--to", "west"}
 
 func TestPlan(t *testing.T) {
-	compare(t, "plan.txt", run(t, "", nil, append(planArgs, "--messages", "20")...).golden())
+	compare(t, "plan.txt", run(t, "", nil, append(planArgs, "--messages", "0")...).golden())
 	compare(t, "plan-yaml.txt", run(t, "", nil, append(planArgs, "-o", "yaml")...).golden())
 	r := run(t, "", nil, append(planArgs, "-o", "json", "--messages", "0")...)
 	var made plan.Plan
@@ -122,7 +122,10 @@ func TestPlanCompletion(t *testing.T) {
 	}
 }
 
-// TestPlanPage: the worked example of docs/plan.md is what the command says.
+// simulated matches what comes of the machines of the data path: it may change a little with each of them.
+var simulated = regexp.MustCompile(`(?s)CREM, simulated[^\n]*|Simulation: .*`)
+
+// TestPlanPage: the worked example of docs/plan.md is what the command says, and the simulation found what the text says of it.
 func TestPlanPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/plan.md")
 	if err != nil {
@@ -133,11 +136,14 @@ func TestPlanPage(t *testing.T) {
 		t.Fatal("no worked example")
 	}
 	r := run(t, "", nil, strings.Fields(string(example[1]))...)
-	if string(example[2]) == r.out {
-		return
+	if !strings.Contains(r.out, "off the analysis, with") {
+		t.Errorf("the simulation does not show that the timer is too short:\n%s", r.out)
 	}
 	if !*update {
-		t.Fatalf("the page says otherwise (-update writes it anew)\n%s", cmp.Diff(string(example[2]), r.out))
+		if diff := cmp.Diff(simulated.ReplaceAllString(string(example[2]), ""), simulated.ReplaceAllString(r.out, "")); diff != "" {
+			t.Errorf("the page says otherwise (-update writes it anew)\n%s", diff)
+		}
+		return
 	}
 	if err := os.WriteFile("../../docs/plan.md", bytes.Replace(page, example[2], []byte(r.out), 1), 0o644); err != nil {
 		t.Fatal(err)

@@ -39,10 +39,10 @@ func (c CREM) Completion(p Path, m Message) Distribution {
 	blocks := math.Ceil(packets / float64(k))
 	s := Stream{Units: blocks, Step: (packets + blocks*float64(c.M)*c.Repair) * step / blocks, After: p.RTT}
 	left := c.left(p, k)
-	asked := tolerance(p)
+	due := float64(c.M) * c.Repair * step // all symbols are in
+	asked := due + tolerance(p)
 	if c.M > 0 {
-		asked = float64(c.M) * c.Repair * step // all symbols are in
-		s.Delay = append(s.Delay, Delay{0, -math.Expm1(float64(k) / p.runs() * math.Log1p(-p.Loss))}, Delay{asked, left[0]})
+		s.Delay = append(s.Delay, Delay{0, -math.Expm1(float64(k) / p.runs() * math.Log1p(-p.Loss))}, Delay{due, left[0]})
 	} else {
 		s.Delay = append(s.Delay, Delay{0, left[0]})
 	}
@@ -75,7 +75,7 @@ func (c CREM) tailWait(p Path, m Message) (wait, share float64) {
 	return 0, 0
 }
 
-// tolerance is how old a gap must be before it is asked for without a REPAIR (Section 7.1, rule 3).
+// tolerance is how old a gap must be before it is asked for (Section 7.1, rule 3).
 func tolerance(p Path) float64 { return min(max(p.RTT/8, 50e-6), 2e-3) }
 
 // Outcome is what becomes of the blocks that lost a packet, as probabilities of a block.
