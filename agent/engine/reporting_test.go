@@ -216,10 +216,10 @@ func TestSection11_WhoseReportsAreBelieved(t *testing.T) {
 	}
 }
 
-// report is a PATH_REPORT of packets that a node on the path dropped.
+// report is a PATH_REPORT of corrupted packets that a node on the path dropped: for those lost by congestion a CSF sends no more than before.
 func (s *stream) report(number uint32, psns ...roce.PSN) []byte {
 	x := wire.PathReport{Method: wire.MethodNodeDrops, Src: s.key.Src, Dst: s.key.Dst, Label: uint32(s.key.QPN), HopCount: 1}
-	x.Hops[0] = wire.Hop{NodeID: 3, Period: number, Lost: uint32(len(psns)), Cause: wire.CauseCongestion}
+	x.Hops[0] = wire.Hop{NodeID: 3, Period: number, Lost: uint32(len(psns)), Cause: wire.CauseCorruption}
 	for _, p := range psns {
 		x.Hops[0].PSNs = x.Hops[0].PSNs.Append(p)
 	}
