@@ -122,6 +122,9 @@ func (f *Flow) handleNew(now time.Duration, pkt *roce.Packet, consumed int) {
 	// A READ request covers the PSNs of its responses too; no block is formed for those alone (Section 4.2).
 	if b != nil && pkt.PSN().Sub(b.start)+consumed >= b.config.k {
 		f.closeBlock(now, ByCount)
+		if op := pkt.Opcode(); op.Ends() && !op.Starts() {
+			f.release() // the end of a message: there may be no next block over which to spread
+		}
 	}
 }
 

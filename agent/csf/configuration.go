@@ -19,6 +19,8 @@ const (
 	// firstRetry and lastRetry bound the pause after a refused PARAM_UPDATE, and after a failed handshake.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
+	// patientRetries of a failed handshake come firstRetry apart.
+	patientRetries = 4
 )
 
 // choice is the parameters of a configuration. m is the most ordinary symbols of a block, not how many a block has.

@@ -44,6 +44,7 @@ type Flow struct {
 	hello         handshake
 	helloAfter    time.Duration // no series before
 	pause         time.Duration // last back-off
+	failures      int           // in a row, each of which put HELLO off
 	peer          netip.AddrPort
 	id            uint32
 	boundAt       time.Duration

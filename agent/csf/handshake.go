@@ -172,9 +172,14 @@ func (f *Flow) unbind(why Why) {
 	f.settle()
 }
 
-// backOff puts off the next HELLO: 1 s, doubling to 60 s with every failure in a row.
+// backOff puts off the next HELLO: 1 s after the first patientRetries failures in a row, then twice as long each time, up to 60 s. A peer that is being
+// configured at the same time is seldom ready with the first series, and soon after.
 func (f *Flow) backOff(now time.Duration) {
-	f.pause = min(max(2*f.pause, firstRetry), lastRetry)
+	if f.failures++; f.failures <= patientRetries {
+		f.pause = firstRetry
+	} else {
+		f.pause = min(2*f.pause, lastRetry)
+	}
 	f.helloAfter = now + f.pause
 	f.settle()
 }
@@ -245,7 +250,7 @@ func (f *Flow) revive() bool {
 		return false
 	}
 	f.state, f.why, f.seen = Idle, WhyNoPacket, false
-	f.helloAfter, f.pause = 0, 0
+	f.helloAfter, f.failures = 0, 0
 	return true
 }
 

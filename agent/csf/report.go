@@ -33,7 +33,7 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	if m.Received > 0 {
 		f.stats.CE = min(float64(m.CEMarked)/float64(m.Received), 1)
 	}
-	f.pause = 0 // the peer is at work: the next back-off starts small
+	f.failures = 0 // the peer is at work: the next back-off starts small
 
 	lost, congested := f.path.transmission(now, lostOf(m))
 	congested = congested || f.delay.risen || float64(m.CEMarked) > congestedCE*float64(m.Received)

@@ -15,7 +15,7 @@ import (
 // How often a status may be written.
 const (
 	writeGap      = 5 * time.Second // between two writes about one generation
-	generationGap = time.Second     // before one about a new generation, which somebody waits for
+	generationGap = time.Second     // before one about a new generation, seen or applied, which somebody waits for
 	betterHold    = 5 * time.Second // that something must be better before it is said to be
 )
 
@@ -31,7 +31,7 @@ func (p *pacer) due(now time.Time, reported, wanted *v1alpha1.CREMNodeStatus) (t
 		p.better = time.Time{}
 		return time.Time{}, false
 	}
-	if reported.ObservedGeneration != wanted.ObservedGeneration {
+	if reported.ObservedGeneration != wanted.ObservedGeneration || reported.AppliedGeneration != wanted.AppliedGeneration {
 		p.better = time.Time{}
 		return later(now, p.last.Add(generationGap)), true
 	}

@@ -30,25 +30,17 @@ targets_up() { # two agents, four operators
 }
 rules_of() { sed -n '/^spec:/,$p' "$1" | sed '1d; s/^  //'; }
 
-# prometheus_config is what the Prometheus operator makes of config/prometheus/pod_monitors.yaml, with a shorter interval.
+# prometheus_config finds the pods as config/prometheus/pod_monitors.yaml does, once: Debian's Prometheus cannot ask an API server.
 prometheus_config() {
 	local s c
 	echo "global: {scrape_interval: 2s, evaluation_interval: 2s}"
 	echo "rule_files: [rules.yml]"
 	echo "scrape_configs:"
-	for s in $SITES; do
-		for c in agent operator; do
-			cat <<-Y
-				- job_name: $s-$c
-				  kubernetes_sd_configs:
-				  - {role: pod, kubeconfig_file: $(config_of "$s"), namespaces: {names: [$NAMESPACE]}}
-				  relabel_configs:
-				  - {source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_name], regex: crem, action: keep}
-				  - {source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_component], regex: $c, action: keep}
-				  - {source_labels: [__meta_kubernetes_pod_container_port_name], regex: metrics, action: keep}
-				  - {target_label: job, replacement: crem-$c}
-				  - {source_labels: [__meta_kubernetes_pod_node_name], target_label: node}
-			Y
-		done
+	for c in agent operator; do
+		for s in $SITES; do
+			kube "$s" -n "$NAMESPACE" get pods -l "app.kubernetes.io/name=crem,app.kubernetes.io/component=$c" -o json
+		done | jq -s --arg job "crem-$c" '[.[].items[] | . as $pod | .spec.containers[].ports[]? | select(.name == "metrics") |
+			{targets: ["\($pod.status.podIP):\(.containerPort)"], labels: ({job: $job} + if $job == "crem-agent" then {node: $pod.spec.nodeName} else {} end)}]' >"$TMP/prometheus/$c.json"
+		echo "- {job_name: crem-$c, file_sd_configs: [{files: [$c.json]}]}"
 	done
 }
