@@ -4,13 +4,13 @@
 observe() {
 	local at=http://127.0.0.1:19090 query answer asked=0 empty=0
 	for p in prometheus promtool; do command -v $p >/dev/null || { step "left out: $p is not installed, no query of the dashboard is tried"; return; }; done
-	mkdir -p "$TMP/prometheus"
-	prometheus_config >"$TMP/prometheus/prometheus.yml"
-	cp "$ROOT/config/prometheus/rules.yaml" "$TMP/prometheus/resource.yaml"
-	rules_of "$TMP/prometheus/resource.yaml" >"$TMP/prometheus/rules.yml"
-	promtool check config "$TMP/prometheus/prometheus.yml" >/dev/null || fail "the configuration of Prometheus"
-	on_node east prometheus --config.file="$TMP/prometheus/prometheus.yml" --storage.tsdb.path="$TMP/prometheus/data" --web.listen-address=127.0.0.1:19090 \
-		>"$TMP/prometheus/log" 2>&1 &
+	rm -rf "$B/prometheus"; mkdir -p "$B/prometheus" # the nodes have a /tmp of their own
+	prometheus_config >"$B/prometheus/prometheus.yml"
+	cp "$ROOT/config/prometheus/rules.yaml" "$B/prometheus/resource.yaml"
+	rules_of "$B/prometheus/resource.yaml" >"$B/prometheus/rules.yml"
+	promtool check config "$B/prometheus/prometheus.yml" >/dev/null || fail "the configuration of Prometheus"
+	on_node east prometheus --config.file="$B/prometheus/prometheus.yml" --storage.tsdb.path="$B/prometheus/data" --web.listen-address=127.0.0.1:19090 \
+		>"$B/prometheus/log" 2>&1 &
 	echo $! >>"$TMP/pids"
 	wait_for 60 targets_up "$at"
 	sleep 12 # rates need several samples
@@ -40,7 +40,7 @@ prometheus_config() {
 		for s in $SITES; do
 			kube "$s" -n "$NAMESPACE" get pods -l "app.kubernetes.io/name=crem,app.kubernetes.io/component=$c" -o json
 		done | jq -s --arg job "crem-$c" '[.[].items[] | . as $pod | .spec.containers[].ports[]? | select(.name == "metrics") |
-			{targets: ["\($pod.status.podIP):\(.containerPort)"], labels: ({job: $job} + if $job == "crem-agent" then {node: $pod.spec.nodeName} else {} end)}]' >"$TMP/prometheus/$c.json"
+			{targets: ["\($pod.status.podIP):\(.containerPort)"], labels: ({job: $job} + if $job == "crem-agent" then {node: $pod.spec.nodeName} else {} end)}]' >"$B/prometheus/$c.json"
 		echo "- {job_name: crem-$c, file_sd_configs: [{files: [$c.json]}]}"
 	done
 }
