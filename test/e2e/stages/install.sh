@@ -17,7 +17,7 @@ install() {
 	for s in $SITES; do interfaces "$s" >"$TMP/$s.interfaces"; done
 	for s in $SITES; do
 		helm "$s" upgrade --install crem "$ROOT/charts/crem" -n "$NAMESPACE" --create-namespace --set image.repository=crem/crem --set image.tag=dev \
-			--set image.pullPolicy=Never --set crds.enabled=true --wait --timeout 120s >"$TMP/$s.helm" 2>&1 || { cat "$TMP/$s.helm"; fail "helm install in $s"; }
+			--set image.pullPolicy=Never --set crds.enabled=true --set agent.realtimeWorkers=true --wait --timeout 120s >"$TMP/$s.helm" 2>&1 || { cat "$TMP/$s.helm"; fail "helm install in $s"; }
 	done
 	step "the chart is installed in both sites"
 }
