@@ -36,8 +36,7 @@ const (
 	dropSuperPacket              // a super-packet that a device will cut: segmentation offload is on
 	dropFlowTable                // the flow table is full
 	dropNoSocket                 // the domain's socket is gone
-	dropTaken                    // a taken frame that is no UDP datagram
-	dropMessage                  // not a CREM message: version, type or length
+	dropMessage                  // not a CREM message: version, type or length, or taken and no UDP datagram
 	dropOutside                  // from an address outside the domain
 	dropUnknownFlow              // Flow ID or nonce that names no flow
 	dropWrongPeer                // not from the address that sent HELLO or HELLO_ACK
@@ -58,7 +57,7 @@ const (
 
 var dropNames = func() [numDrops]string {
 	n := [numDrops]string{
-		dropVLAN: "vlan", dropSuperPacket: "super_packet", dropFlowTable: "flow_table_full", dropNoSocket: "no_socket", dropTaken: "taken_malformed",
+		dropVLAN: "vlan", dropSuperPacket: "super_packet", dropFlowTable: "flow_table_full", dropNoSocket: "no_socket",
 		dropMessage: "message_malformed", dropOutside: "outside_domain", dropUnknownFlow: "unknown_flow", dropWrongPeer: "wrong_peer",
 		dropWrongAddress: "wrong_address",
 		dropFlowKind:     "flow_kind", dropNoProfile: "no_profile", dropNotOnPath: "not_on_path", dropOtherPeer: "other_peer",

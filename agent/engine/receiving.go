@@ -371,7 +371,7 @@ func (c *Config) receivingProfile(d *Domain, key roce.FlowKey) *Profile {
 func (w *worker) taken(f *packet.Frame) {
 	m, port, ok := messageOf(f)
 	if !ok {
-		w.drops[dropTaken]++
+		w.drops[dropMessage]++
 		return
 	}
 	if d := w.snap.cfg.domainByPort(port); d != nil && d.RequireIPsec {

@@ -65,7 +65,7 @@ func busy(peers int) *node {
 	for i := range crf.DropReasons {
 		count(s.Drops, "crf_"+label(crf.DropReason(i).String()))
 	}
-	for i := range 40 { // of the engine, the taps and the sockets
+	for i := range 39 { // of the engine, the taps and the sockets
 		count(s.Drops, fmt.Sprintf("engine_reason_%d", i))
 	}
 	return &node{status: s}
