@@ -11,7 +11,7 @@ FUZZINPUTS ?= 100000x
 # Packages whose tests run programs against the clock: one after the other.
 TIMED := /test/(system|lab/(bridge|topology|trial))$$
 # The control side of the engine, which has goroutines; its agents under virtual time have none, and take minutes under the race detector.
-CONTROL := Rules|RequiredIPsec|G03|G06|Sites|Tables|Pairing|SureRanges|Limits|Nonces|Judge|MessageForAnother|AgentsRestart
+CONTROL := Rules|RequiredIPsec|G03|G06|Sites|Tables|Pairing|SureRanges|Limits|Nonces|Judge|MessageForAnother
 PURE := ./agent/roce/... ./agent/wire/... ./agent/fec/... ./agent/csf/... ./agent/crf/... ./sim/...
 
 .DEFAULT_GOAL := help
