@@ -85,7 +85,7 @@ type portReporter struct {
 	w     *worker
 	tell  func(*reporter.Action) // one report
 	of    *reporter.Reporter
-	moved []*moving // flows that had packets since the counters were read last
+	moved []*moving // flows that had packets since the counters were read last, no more than the reporter has places for
 }
 
 // moving is what a flow's packets mean to the Path Reporter.
@@ -99,9 +99,12 @@ func newMoving(key roce.FlowKey) moving {
 	return moving{flow: reporter.Flow{Src: key.Src, Dst: key.Dst, Label: uint32(key.QPN)}}
 }
 
-// pass counts a packet of a flow.
+// pass counts a packet of a flow. Flows come and go also while the counters cannot be read: those for which there is no place are left out.
 func (r *portReporter) pass(m *moving, tos uint8) {
 	if m.packets == 0 {
+		if len(r.moved) == reportFlows {
+			return
+		}
 		r.moved = append(r.moved, m)
 	}
 	m.packets++

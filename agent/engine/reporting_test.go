@@ -296,3 +296,19 @@ func TestSection10_AReporterThatLies(t *testing.T) {
 		w.finish()
 	})
 }
+
+// Flows come and go while the uplink's counters cannot be read: what waits for them is bounded.
+func TestSection8_2_BoundedWithoutCounters(t *testing.T) {
+	var r portReporter
+	flows := make([]moving, 3*reportFlows)
+	for i := range flows {
+		r.pass(&flows[i], 0)
+		r.pass(&flows[i], 0)
+	}
+	if len(r.moved) != reportFlows {
+		t.Errorf("%d flows wait for counters", len(r.moved))
+	}
+	if flows[0].packets != 2 || flows[len(flows)-1].packets != 0 {
+		t.Errorf("%d packets of the first flow, %d of one that was left out", flows[0].packets, flows[len(flows)-1].packets)
+	}
+}
