@@ -67,7 +67,7 @@ type cargo struct {
 // newPair makes a pair of sites with the settings of the path there; the way back is as long and loses nothing.
 func newPair(t testing.TB, path wan.Settings) *pair {
 	if testing.Short() {
-		t.Skip("seconds of traffic")
+		t.Skip("left out with -short: seconds of traffic in virtual time, which take minutes under the race detector")
 	}
 	p := &pair{t: t, now: 1000 * time.Second, rng: rand.New(rand.NewPCG(path.Seed, 11))}
 	p.there = p.line(path)

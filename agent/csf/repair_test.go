@@ -231,3 +231,21 @@ func TestAppendix_ExampleSymbols(t *testing.T) {
 		t.Errorf("%v", m)
 	}
 }
+
+// Symbols are not spread past the end of a message: there may be no next block. A message of one packet ends nothing, since more like it may follow.
+func TestSection5_3_NotSpreadPastTheEndOfAMessage(t *testing.T) {
+	for op, want := range map[roce.Opcode]bool{roce.WriteMiddle: false, roce.WriteLast: true, roce.SendOnly: false} {
+		p := fixed(8)
+		p.Spread = true
+		w := protected(t, p, 1)
+		w.burst(2, 31, 30*time.Microsecond)
+		w.give(packet(t, op, 33, w.mtu, 0))
+		if w.f.spreading() == want {
+			t.Errorf("%v: symbols wait for the next block: %v", op, !want)
+		}
+		w.wait(testRTT) // paced, while the flow's rate is not known yet
+		if n := len(w.all(wire.TypeRepair)); n != 8 {
+			t.Errorf("%v: %d symbols", op, n)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"crem.dev/crem/agent/bpf"
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/wire"
 )
 
@@ -525,5 +526,26 @@ func TestFlowMovesToAnotherUplink(t *testing.T) {
 			t.Errorf("not protected: %s", s.sender().describe().Why)
 		}
 		w.finish()
+	})
+}
+
+// A flow that has ended is not forgotten while the kernel holds for it: what is in the ring would be passed by what comes after.
+func TestEndedFlowIsHandedBackFirst(t *testing.T) {
+	workers(t, func(t *testing.T, sh shape) {
+		w := newWorld(t, sh, setting{})
+		s := w.connect(1000).requests[east]
+		s.protect()
+		r := s.receiver()
+		word := r.w.e.holder.Word(r.index)
+		r.w.endRecv(r, wire.CloseIdle)
+		before := word.Load()
+		word.Store(before | uint64(packet.HoldBit))
+		if r.w.sweep(); r.index < 0 || r.w.receiving[r.id] != r {
+			t.Error("forgotten while the kernel holds")
+		}
+		word.Store(before)
+		if r.w.sweep(); r.index >= 0 || r.w.receiving[r.id] != nil {
+			t.Error("kept although it was handed back")
+		}
 	})
 }

@@ -167,6 +167,10 @@ func TestG05_Pace(t *testing.T) {
 	if at, _ := p.due(start.Add(time.Second), sick, next); !at.Equal(start.Add(generationGap)) {
 		t.Errorf("a new generation is due at %v", at)
 	}
+	seen := status(func(f *facts) { f.desired.Generation = 8 }) // and not applied yet
+	if at, _ := p.due(start.Add(time.Second), seen, next); !at.Equal(start.Add(generationGap)) {
+		t.Errorf("a generation that was seen before and is now applied is due at %v", at)
+	}
 	if at, _ := p.due(start.Add(time.Second), fine, sick); !at.Equal(start.Add(writeGap)) {
 		t.Errorf("worse again is due at %v", at)
 	}
