@@ -156,8 +156,7 @@ type codedReceiver struct {
 	blocks   []codedBlock
 	missing  int           // blocks that are not restored
 	due      time.Duration // when to ask for those
-	answers  fifo[Packet]
-	stats    ReceiverStats
+	answering
 }
 
 // codedBlock is what has come of a block.
@@ -278,12 +277,7 @@ func (r *codedReceiver) Next(now time.Duration) (Packet, bool) {
 	if now >= r.due {
 		r.ask(now)
 	}
-	if r.answers.len() == 0 {
-		return Packet{}, false
-	}
-	p := r.answers.pop()
-	r.stats.answered(&p)
-	return p, true
+	return r.answering.Next(now)
 }
 
 // NextDeadline implements Receiver.
@@ -296,6 +290,3 @@ func (r *codedReceiver) NextDeadline() time.Duration {
 
 // Expected implements Receiver.
 func (r *codedReceiver) Expected() uint64 { return r.expected }
-
-// Stats implements Receiver.
-func (r *codedReceiver) Stats() *ReceiverStats { return &r.stats }

@@ -137,11 +137,10 @@ func (s *mrcSender) infer(now time.Duration, p *Packet) {
 // mrcReceiver is the responder.
 type mrcReceiver struct {
 	record
-	cfg     Config
-	silent  int // new packets since the last SACK
-	sacks   int
-	answers fifo[Packet]
-	stats   ReceiverStats
+	cfg    Config
+	silent int // new packets since the last SACK
+	sacks  int
+	answering
 }
 
 func newMRCReceiver(c Config) *mrcReceiver { return &mrcReceiver{cfg: c} }
@@ -190,26 +189,5 @@ func (r *mrcReceiver) sack(seq uint64) {
 	r.answers.push(p)
 }
 
-// Next implements Receiver.
-func (r *mrcReceiver) Next(time.Duration) (Packet, bool) {
-	if r.answers.len() == 0 {
-		return Packet{}, false
-	}
-	p := r.answers.pop()
-	r.stats.answered(&p)
-	return p, true
-}
-
-// NextDeadline implements Receiver.
-func (r *mrcReceiver) NextDeadline() time.Duration {
-	if r.answers.len() > 0 {
-		return 0
-	}
-	return roce.Never
-}
-
 // Expected implements Receiver.
 func (r *mrcReceiver) Expected() uint64 { return r.expected }
-
-// Stats implements Receiver.
-func (r *mrcReceiver) Stats() *ReceiverStats { return &r.stats }

@@ -95,11 +95,10 @@ func (s *repeatSender) missing(now time.Duration, p *Packet) {
 // repeatReceiver acknowledges each packet, and names gaps if it is told to.
 type repeatReceiver struct {
 	record
-	cfg     Config
-	path    Path
-	gaps    fifo[gap]
-	answers fifo[Packet]
-	stats   ReceiverStats
+	cfg  Config
+	path Path
+	gaps fifo[gap]
+	answering
 }
 
 // gap is packets that were missing when they were named last.
@@ -160,12 +159,7 @@ func (r *repeatReceiver) nameAgain(now time.Duration) {
 // Next implements Receiver.
 func (r *repeatReceiver) Next(now time.Duration) (Packet, bool) {
 	r.nameAgain(now)
-	if r.answers.len() == 0 {
-		return Packet{}, false
-	}
-	p := r.answers.pop()
-	r.stats.answered(&p)
-	return p, true
+	return r.answering.Next(now)
 }
 
 // NextDeadline implements Receiver.
@@ -181,6 +175,3 @@ func (r *repeatReceiver) NextDeadline() time.Duration {
 
 // Expected implements Receiver.
 func (r *repeatReceiver) Expected() uint64 { return r.expected }
-
-// Stats implements Receiver.
-func (r *repeatReceiver) Stats() *ReceiverStats { return &r.stats }

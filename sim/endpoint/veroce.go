@@ -148,11 +148,10 @@ func (s *veroceSender) repeat(now time.Duration, p *Packet) {
 // veroceReceiver is the acceptor of a PSN space.
 type veroceReceiver struct {
 	record
-	cfg     Config
-	silent  int // packets since the last answer
-	sacks   int
-	answers fifo[Packet]
-	stats   ReceiverStats
+	cfg    Config
+	silent int // packets since the last answer
+	sacks  int
+	answering
 }
 
 func newVeRoCEReceiver(c Config) *veroceReceiver { return &veroceReceiver{cfg: c} }
@@ -201,26 +200,5 @@ func (r *veroceReceiver) answer() {
 	r.answers.push(p)
 }
 
-// Next implements Receiver.
-func (r *veroceReceiver) Next(time.Duration) (Packet, bool) {
-	if r.answers.len() == 0 {
-		return Packet{}, false
-	}
-	p := r.answers.pop()
-	r.stats.answered(&p)
-	return p, true
-}
-
-// NextDeadline implements Receiver.
-func (r *veroceReceiver) NextDeadline() time.Duration {
-	if r.answers.len() > 0 {
-		return 0
-	}
-	return roce.Never
-}
-
 // Expected implements Receiver.
 func (r *veroceReceiver) Expected() uint64 { return r.expected }
-
-// Stats implements Receiver.
-func (r *veroceReceiver) Stats() *ReceiverStats { return &r.stats }
