@@ -26,6 +26,7 @@
 //	identification.go  predicting the IPv4 Identification                    6.5
 //	restore.go         the headers of a restored packet                      6 rules 4, 5
 //	hold.go            delivery in order, and every way out of it            6 rules 6, 7
+//	unanswered.go      no waiting while nobody repairs                       6 rule 7
 //	rewind.go          what the second run of a sender that went back loses comes from memory
 //	request.go         REPAIR_REQUEST: when, which form, how often           7.1, 7.3
 //	rtt.go             SRTT and what is reckoned from it                     5.1 rule 9

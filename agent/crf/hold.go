@@ -19,6 +19,8 @@ type hold struct {
 	waiting int           // cells with the mark held, restored packets included
 	kernel  int           // packets among them, and among again, that the kernel gave up
 	again   []again       // further copies of waiting positions, in order
+	vain    int           // times in a row that packets waited in vain
+	heard   time.Duration // when the newest symbol came
 }
 
 // again is one more copy of a position whose first copy waits: it leaves right after it.
@@ -35,6 +37,9 @@ func (f *Flow) deliver(p, end pos, pkt *roce.Packet, c *fec.Cell, first, gaveUp 
 		f.passed(p, end, acts)
 	case f.state != Protecting || f.params.Delivery == Immediate:
 		f.injectNow(pkt, c, Unprotected, acts)
+		f.next = max(f.next, end)
+	case f.unanswered():
+		f.injectNow(pkt, c, Unanswered, acts)
 		f.next = max(f.next, end)
 	case p < f.next:
 		f.injectNow(pkt, c, Behind, acts)

@@ -28,6 +28,9 @@ func (f *Flow) HandleRepair(now time.Duration, m *wire.Repair, ce bool, acts *[]
 		return
 	}
 	c.used = now
+	if !m.Info {
+		f.heard(now)
+	}
 	if !f.started {
 		f.begin(m.Start)
 	}

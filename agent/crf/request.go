@@ -62,15 +62,20 @@ func (f *Flow) pollBlock(now time.Duration, b *block, acts *[]Action) {
 	case !b.open || now < f.blockDue(b):
 	case now >= b.opened+f.rtt.expiry():
 		f.stats.Expired++
-		f.giveUpBlock(b)
-		f.flow(GaveUp, acts)
+		f.endBlock(b, acts)
 	case b.rounds >= allRounds:
-		f.giveUpBlock(b)
-		f.flow(GaveUp, acts)
+		f.endBlock(b, acts)
 	default:
 		f.countIncomplete(b)
 		f.askForBlock(now, b, acts)
 	}
+}
+
+// endBlock gives up a block whose rounds or time are over.
+func (f *Flow) endBlock(b *block, acts *[]Action) {
+	f.endWait(b.first, b.end())
+	f.giveUpBlock(b)
+	f.flow(GaveUp, acts)
 }
 
 // askForBlock sends the block form (Section 7.1, rule 1). L is what is unknown for decoding: missing, late, or without a copy.
@@ -199,6 +204,7 @@ func (f *Flow) gapOver(now time.Duration, g *gap) bool {
 		f.stats.LetGo += uint64(g.end - g.first)
 		f.letGo(*g)
 	case g.rounds >= allRounds, now-g.since >= f.rtt.expiry():
+		f.endWait(g.first, g.end)
 		f.giveUpGap(*g)
 	default:
 		return false

@@ -59,12 +59,13 @@ const (
 	TimedOut                           // maxHold
 	OutOfMemory                        // the hold memory was used up
 	FailedOpen                         // the kernel program passed packets meanwhile
+	Unanswered                         // nobody repairs at present: it never waited, or no longer
 	Unprotected                        // no configuration, closed flow, restart, or Immediate delivery
 	releaseCauses
 )
 
 var releaseNames = [releaseCauses]string{
-	"in order", "behind", "gap filled", "gap given up", "hold time over", "hold memory used up", "kernel passed packets", "not protected",
+	"in order", "behind", "gap filled", "gap given up", "hold time over", "hold memory used up", "kernel passed packets", "nobody repairs", "not protected",
 }
 
 // ReleaseCauses is the number of causes.

@@ -29,6 +29,7 @@ func (f *Flow) Poll(now time.Duration, acts *[]Action) {
 		f.pollBlocks(now, acts)
 		f.pollGaps(now, acts)
 		f.releaseOverdue(now, acts) // behind a gap that was given up just now there may be an older one
+		f.releaseUnanswered(acts)
 		f.releaseConfigs(now)
 		if now >= f.pauseEnd() {
 			f.settleAll()
@@ -41,6 +42,7 @@ func (f *Flow) Poll(now time.Duration, acts *[]Action) {
 // releaseOverdue lets everything go on if the first gap is as old as packets may wait.
 func (f *Flow) releaseOverdue(now time.Duration, acts *[]Action) {
 	if now >= f.holdDeadline() {
+		f.endWait(f.next, f.next+1)
 		f.releaseAll(TimedOut, acts)
 	}
 }

@@ -16,9 +16,10 @@ import (
 // Bounds of what a configuration or the code can name; what is beyond them is left out. They hold the number of series even if
 // someone should count by something that is not bounded.
 const (
+	maxSeries     = 300 // of an agent
+	runtimeSeries = 18  // of them, those of the process and the Go runtime
 	maxDomains    = 16
 	maxInterfaces = 16
-	maxNamed      = 48 // series of domains, interfaces and sites together; sites get what the others leave
 	maxReasons    = 48 // of one family
 	maxDrops      = 90
 	maxEvents     = 70
@@ -52,20 +53,33 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
+// scrape is one collection: what is counted comes first, and what a configuration names shares the series that are left.
+type scrape struct {
+	*Collector
+	out  chan<- prometheus.Metric
+	left int
+}
+
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	s, _ := c.source.Status(false)
-	set := func(which int, value float64, labels ...string) { c.emit(out, gauges[which], value, labels...) }
+	status, _ := c.source.Status(false)
+	s := &scrape{Collector: c, out: out, left: maxSeries - runtimeSeries}
+	s.node(&status)
+	s.counters(status.Counters)
+	s.drops(status.Drops)
+	s.domains(status.Domains)
+	s.uplinks(status.Uplinks)
+	s.sites(status.Sites)
+}
+
+// node shows what every agent has.
+func (c *scrape) node(s *agentapi.Status) {
+	set := func(which int, value float64, labels ...string) { c.emit(gauges[which], value, labels...) }
 	set(buildInfo, 1, s.Version)
 	set(configGeneration, float64(s.Generation))
 	set(configAppliedGeneration, float64(s.AppliedGeneration))
 	set(configStale, oneIf(s.ConfigStale != ""))
 	set(configProblems, float64(len(s.Problems)))
-	domains := s.Domains[:min(len(s.Domains), maxDomains)]
-	for _, d := range domains {
-		set(domainApplied, oneIf(d.Applied), d.Name)
-	}
-	c.sites(out, s.Sites, maxNamed-len(domains)-c.uplinks(out, s.Uplinks))
 	set(flowsSeen, float64(s.Flows.Sending), sent)
 	set(flowsSeen, float64(s.Flows.Receiving), received)
 	set(flowsProtected, float64(s.Flows.Protected))
@@ -87,43 +101,47 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	if s.APIConnected != nil {
 		set(apiConnected, oneIf(*s.APIConnected))
 	}
-	c.counters(out, s.Counters)
-	c.drops(out, s.Drops)
 }
 
-// sites shows as many sites as their series fit.
-func (c *Collector) sites(out chan<- prometheus.Metric, list []agentapi.Site, series int) {
-	for _, s := range list[:min(len(list), max(series, 0)/3)] {
-		c.emit(out, gauges[siteFlows], float64(s.Protected), s.Domain, s.Name)
-		if s.SRTT > 0 {
-			c.emit(out, gauges[siteRTT], s.SRTT, s.Domain, s.Name)
-		}
-		if s.Protected > 0 {
-			c.emit(out, gauges[siteLoss], s.Loss, s.Domain, s.Name)
-		}
+func (c *scrape) domains(list []agentapi.Domain) {
+	for _, d := range list[:min(len(list), maxDomains)] {
+		c.emit(gauges[domainApplied], oneIf(d.Applied), d.Name)
 	}
 }
 
-// uplinks shows each interface once, by name: a named one that is not there has no MTU. It gives the number of series.
-func (c *Collector) uplinks(out chan<- prometheus.Metric, list []agentapi.Uplink) int {
-	shown, series := map[string]bool{}, 0
+// uplinks shows each interface once, by name: a named one that is not there has no MTU.
+func (c *scrape) uplinks(list []agentapi.Uplink) {
+	shown := map[string]bool{}
 	for _, u := range list {
-		if shown[u.Name] || len(shown) == maxInterfaces {
+		if shown[u.Name] || len(shown) == maxInterfaces || c.left < 2 {
 			continue
 		}
 		shown[u.Name] = true
-		c.emit(out, gauges[uplinkAttached], oneIf(u.Attached), u.Name)
-		series++
+		c.emit(gauges[uplinkAttached], oneIf(u.Attached), u.Name)
 		if u.MTU > 0 {
-			c.emit(out, gauges[uplinkMTU], float64(u.MTU), u.Name)
-			series++
+			c.emit(gauges[uplinkMTU], float64(u.MTU), u.Name)
 		}
 	}
-	return series
+}
+
+// sites shows as many sites as fit, none by half.
+func (c *scrape) sites(list []agentapi.Site) {
+	for _, s := range list {
+		if c.left < 3 {
+			return
+		}
+		c.emit(gauges[siteFlows], float64(s.Protected), s.Domain, s.Name)
+		if s.SRTT > 0 {
+			c.emit(gauges[siteRTT], s.SRTT, s.Domain, s.Name)
+		}
+		if s.Protected > 0 {
+			c.emit(gauges[siteLoss], s.Loss, s.Domain, s.Name)
+		}
+	}
 }
 
 // counters shows every counter once: under its own metric, or as an event.
-func (c *Collector) counters(out chan<- prometheus.Metric, all map[string]uint64) {
+func (c *scrape) counters(all map[string]uint64) {
 	reasons := map[string]int{}
 	other := 0
 	for _, name := range sortedNames(all) {
@@ -135,26 +153,29 @@ func (c *Collector) counters(out chan<- prometheus.Metric, all map[string]uint64
 				}
 				labels = append(slices.Clone(labels), rest)
 			}
-			c.emit(out, k.family, float64(all[name]), labels...)
+			c.emit(k.family, float64(all[name]), labels...)
 		} else if other++; other <= maxEvents {
 			direction, reason := side(name)
-			c.emit(out, events, float64(all[name]), direction, reason)
+			c.emit(events, float64(all[name]), direction, reason)
 		}
 	}
 }
 
-func (c *Collector) drops(out chan<- prometheus.Metric, all map[string]uint64) {
+func (c *scrape) drops(all map[string]uint64) {
 	for i, name := range sortedNames(all) {
 		if i == maxDrops {
 			return
 		}
 		direction, reason := side(name)
-		c.emit(out, drops, float64(all[name]), direction, reason)
+		c.emit(drops, float64(all[name]), direction, reason)
 	}
 }
 
-func (c *Collector) emit(out chan<- prometheus.Metric, f Family, value float64, labels ...string) {
-	out <- prometheus.MustNewConstMetric(c.descs[f.Name], f.Type, value, labels...)
+func (c *scrape) emit(f Family, value float64, labels ...string) {
+	if c.left--; c.left < 0 {
+		return
+	}
+	c.out <- prometheus.MustNewConstMetric(c.descs[f.Name], f.Type, value, labels...)
 }
 
 // find looks a counter up in the table; rest is what its * stands for.

@@ -156,8 +156,13 @@ func TestSeriesAreBounded(t *testing.T) {
 		wild.status.Domains = append(wild.status.Domains, agentapi.Domain{Name: fmt.Sprint("d", i)})
 		wild.status.Uplinks = append(wild.status.Uplinks, agentapi.Uplink{Name: fmt.Sprint("e", i), MTU: 1})
 	}
-	if n := size(gather(t, wild)); n > 450 {
+	if n := size(gather(t, wild)); n > 300 {
 		t.Errorf("%d series of a status without bounds", n)
+	}
+	own := prometheus.NewPedanticRegistry()
+	own.MustRegister(NewCollector(busy(1)))
+	if n, err := testutil.GatherAndCount(own); err != nil || size(many)-n > runtimeSeries {
+		t.Errorf("%d series of the process and the runtime, %d are provided for (%v)", size(many)-n, runtimeSeries, err)
 	}
 }
 
