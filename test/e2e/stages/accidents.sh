@@ -8,6 +8,7 @@ api_server_away() {
 	step "the API server of east is gone, its agent was killed"
 	wait_for 90 protected
 	figure "agent killed without an API server, until it protects again" "$(seconds "$WAITED")" s 30 "<="
+	realtime east
 	[ "$FORM" = short ] || sleep 60
 	"$K" start east cp
 	wait_for 60 domain_ready east
@@ -15,8 +16,10 @@ api_server_away() {
 }
 
 rolling_update() {
+	local s
 	begin_transfer "rolling update"
 	in_both restart_agents
+	for s in $SITES; do realtime "$s"; done
 	wait_for 60 protected
 	end_transfer
 	figure "rolling update: sent over needed" "$(jq .sent_over_needed "$TMP/rolling update.json")" "" 1.1 "<="
@@ -37,6 +40,7 @@ power_loss() {
 	line_up
 	wait_for 120 domain_ready west
 	find_endpoints
+	realtime west
 	begin_transfer "after the power loss"
 	wait_for 60 protected
 	step "the flow is protected again, $(seconds $(($(now) - start))) s after the power went"
