@@ -173,6 +173,30 @@ func TestSection10_LossOnTheRepairPathAlone(t *testing.T) {
 	}
 }
 
+// What the sender's own queue drops before the CSF sees it was never a source packet: it is absent, counts as no loss, and opens no breaker, also
+// where nothing but INFO says so. What is lost behind the CSF counts, wherever that is.
+func TestSection10_DropsInTheSendersOwnQueue(t *testing.T) {
+	for _, params := range []*csf.Params{fixedCode(0), fixedCode(2)} {
+		p := newPair(t, wan.Settings{Seed: 40})
+		f := p.established(params, 5*pairGap)
+		p.run(10 * pairRTT)
+		before := f.csf.Stats().Lost
+		p.queue = 0.15
+		p.run(4 * time.Second)
+		s := f.csf.Stats()
+		t.Logf("m %d: %d of %d lost, %d requests, %d INFO", params.FixedM, s.Lost-before, s.Expected, s.Requests, s.Info)
+		if s.BreakerOpened != 0 || f.csf.State() != csf.Protecting {
+			t.Errorf("m %d: the breaker opened %d times; %d lost of %d", params.FixedM, s.BreakerOpened, s.Lost-before, s.Expected)
+		}
+		p.queue = 0
+		p.lose(0.15)
+		p.run(2 * time.Second)
+		if s := f.csf.Stats(); s.BreakerOpened != 1 {
+			t.Errorf("m %d: the breaker opened %d times at a loss of 15 %%", params.FixedM, s.BreakerOpened)
+		}
+	}
+}
+
 // The breaker opens, closes and gives up within a round trip of when the reports can tell, which takes half of one.
 func TestSection10_BreakerInTime(t *testing.T) {
 	const (

@@ -113,7 +113,9 @@ type Flow struct {
 	repairPath repairPath
 	restraint  restraint
 	path       path
-	delay      delay
+	delay      *delay        // of the path to the peer, nil before the first report
+	tripAt     time.Duration // the round trip of it that the flow took last
+	probeAfter time.Duration // no probe of this flow before
 	breaker    breaker
 }
 

@@ -3,6 +3,7 @@
 package csf
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -13,9 +14,15 @@ import (
 // trip lets a report come, which causes a probe, and the probe's answer after a while. It returns the probe.
 func (w *world) trip(d time.Duration, expected, received uint32) message {
 	w.t.Helper()
+	return w.tripMarked(d, expected, received, 0)
+}
+
+// tripMarked is a trip whose report tells of marks.
+func (w *world) tripMarked(d time.Duration, expected, received, marked uint32) message {
+	w.t.Helper()
 	w.write(w.f.newest.Add(1))
 	var probe message
-	for _, m := range w.report(expected, received, nil) {
+	for _, m := range w.report(expected, received, func(r *wire.LossReport) { r.CEMarked = marked }) {
 		if m.typ == wire.TypeParamUpdate {
 			probe = m
 		}
@@ -64,19 +71,83 @@ func TestSection5_3_LossWithARiseOfQueueingDelayIsCongestion(t *testing.T) {
 	}
 }
 
-// A path that became longer for good is not congested for ever.
+// A path that became longer is not congested for more than some round trips, if neither loss nor marks come with that and it becomes no longer
+// still; and for a minute whatever comes.
 func TestSection5_3_ALongerPathBecomesUsual(t *testing.T) {
+	const longer = 2 * testRTT
+	clean := func(w *world, _ int) { w.trip(longer, 1000, 999) }
+	for _, c := range []struct {
+		name  string
+		trip  func(w *world, i int)
+		grows int  // for so many round trips
+		queue bool // it is none that became longer, as far as one can tell for a minute
+	}{
+		{"as much loss as before", clean, 0, false},
+		{"a little more, always", func(w *world, _ int) { w.trip(longer, 1000, 996) }, 0, true},
+		{"a burst now and then", func(w *world, i int) { w.trip(longer, 1000, 1000-uint32(i%settledTrips/(settledTrips-1)*30)) }, 0, true},
+		{"marks now and then", func(w *world, i int) {
+			w.tripMarked(longer, 1000, 999, uint32(i%settledTrips/(settledTrips-1)*20))
+		}, 0, true},
+		{"a reporter that names congestion", func(w *world, i int) {
+			if i%settledTrips == 0 {
+				w.pathReport(wire.Hop{Period: uint32(i + 1), Cause: wire.CauseCongestion, Lost: 1})
+			}
+			clean(w, i)
+		}, 0, true},
+		{"a queue that grows", func(w *world, i int) {
+			w.trip(min(longer, testRTT+time.Duration(i+8)*testRTT/64), 1000, 999)
+		}, 56, false},
+	} {
+		w := settled(t, 0)
+		w.setLoss(1e-3)
+		for range 100 {
+			w.trip(testRTT, 1000, 999)
+		}
+		c.trip(w, 0)
+		if !w.f.restrained(w.now) {
+			t.Errorf("%s: no congestion when round trips rise", c.name)
+		}
+		began, trips := w.now, 1
+		for ; (w.f.restrained(w.now) || trips < 64) && w.now < began+5*time.Minute; trips++ {
+			if !w.f.restrained(w.now) && trips < c.grows {
+				t.Fatalf("%s: no congestion after %d round trips", c.name, trips)
+			}
+			c.trip(w, trips)
+		}
+		took := w.now - began
+		switch {
+		case c.queue && (took < risenFor || took > risenFor+20*testRTT), !c.queue && took > 2*(64+settledTrips+4)*testRTT:
+			t.Errorf("%s: restrained for %v, %d round trips", c.name, took, trips)
+		}
+		if c.queue {
+			continue
+		}
+		p := w.f.Stats().Loss
+		w.trip(longer, 1000, 950)
+		if !w.f.restrained(w.now) || w.f.Stats().Loss > 1.01*p {
+			t.Errorf("%s: loss within a minute of the rise is no congestion, p went from %g to %g", c.name, p, w.f.Stats().Loss)
+		}
+		for range 3 * int(time.Minute/testRTT) {
+			w.trip(longer, 1000, 999)
+		}
+		w.trip(longer+2*time.Millisecond, 1000, 999)
+		if w.f.delay.risen || w.f.restrained(w.now) {
+			t.Errorf("%s: 5 %% more than usual is a rise", c.name)
+		}
+	}
+}
+
+// Restraint after a change of the route ends after settledTrips round trips, exactly.
+func TestSection10_RestraintAfterALongerRouteIsShort(t *testing.T) {
 	w := settled(t, 0)
-	began := w.now
-	for w.trip(2*testRTT, 1000, 1000); w.f.delay.risen && w.now < began+5*time.Minute; {
-		w.trip(2*testRTT, 1000, 1000)
+	for i := 1; i <= settledTrips+1; i++ {
+		w.trip(3*testRTT/2, 1000, 1000)
+		if got := w.f.delay.congestion(); got != (i <= settledTrips) {
+			t.Fatalf("after %d round trips: congestion %v", i, got)
+		}
 	}
-	if took := w.now - began; took < risenFor || took > risenFor+10*testRTT {
-		t.Errorf("it took %v", took)
-	}
-	w.trip(2*testRTT+2*time.Millisecond, 1000, 1000)
-	if w.f.delay.risen {
-		t.Error("5 % more than that is a rise")
+	if w.until(w.now + 3*testRTT); w.f.restrained(w.now) {
+		t.Error("restrained without congestion")
 	}
 }
 
@@ -117,6 +188,104 @@ func TestSection5_2_Probes(t *testing.T) {
 	w.wait(time.Second)
 	if probes() != before+2 || w.f.Stats().ParamUpdates != 1 {
 		t.Errorf("%d probes of an idle flow, %d PARAM_UPDATEs", probes()-before-2, w.f.Stats().ParamUpdates)
+	}
+}
+
+// siblings makes n protected flows that share an Env, each with a configuration in force and nothing to wait for.
+func (w *world) siblings(n int) (flows []*Flow) {
+	w.t.Helper()
+	for range n {
+		w.f = w.newFlow(wire.KindRoCEv2, gateway, gateway2)
+		w.protect(1)
+		flows = append(flows, w.f)
+	}
+	w.now += probeLostRTTs * testRTT
+	return flows
+}
+
+// Flows to the same peer with the same DSCP have one probe a round trip among them, and all learn from it; another peer or DSCP is another path.
+func TestSection5_3_FlowsOfAPathShareItsProbes(t *testing.T) {
+	const n, rounds = 200, 20
+	w := newWorld(t, defaults())
+	flows := w.siblings(n)
+	var longer time.Duration
+	round := func() (probes int) {
+		var due []*Flow
+		for _, w.f = range flows {
+			w.write(w.f.newest.Add(1))
+			for _, m := range w.report(100, 100, nil) {
+				if m.typ == wire.TypeParamUpdate {
+					due = append(due, w.f)
+				}
+			}
+		}
+		w.now += testRTT + longer
+		for _, w.f = range due {
+			w.paramAck(w.f.current.id, wire.StatusAccepted)
+		}
+		return len(due)
+	}
+	for i := range rounds {
+		if got := round(); got != 1 {
+			t.Fatalf("round %d: %d probes of %d flows", i, got, n)
+		}
+	}
+	// The RTT that the flows know follows, also of those that never probed.
+	longer = testRTT / 2
+	for range rounds {
+		round()
+	}
+	for i, f := range flows {
+		if s := f.Stats(); s.SRTT < testRTT*5/4 || s.RTTSamples < rounds || !f.delay.rises() {
+			t.Fatalf("flow %d: SRTT %v of %d samples, risen %v", i, s.SRTT, s.RTTSamples, f.delay.rises())
+		}
+	}
+	// Those of another DSCP wait in other queues.
+	for _, f := range flows[:n/2] {
+		f.tos = testTOS &^ 3
+	}
+	for _, f := range flows[n/2:] {
+		f.tos ^= 0x10
+	}
+	w.acts = nil
+	probes := map[*delay]int{}
+	for _, f := range flows {
+		f.HandleLossReport(w.now, gateway, &wire.LossReport{FlowID: testID, Interval: 20000, Expected: 100, Received: 100}, &w.acts)
+		if f.delay.prober == f {
+			probes[f.delay]++
+		}
+	}
+	if len(probes) != 2 || len(w.env.delays) != 2 {
+		t.Errorf("%d paths are probed, %d known", len(probes), len(w.env.delays))
+	}
+}
+
+// A flow that ends while its probe is under way leaves the next one to another; an answer that still comes says nothing.
+func TestSection5_3_AnEndedFlowsProbe(t *testing.T) {
+	w := newWorld(t, defaults())
+	flows := w.siblings(2)
+	w.f = flows[0]
+	w.report(100, 100, nil)
+	d := w.f.delay
+	if d.prober != flows[0] {
+		t.Fatal("no probe")
+	}
+	w.f.Close(w.now, wire.CloseIdle, &w.acts)
+	w.take()
+	w.now += testRTT
+	w.f = flows[1]
+	w.report(100, 100, nil)
+	if d.prober != flows[1] || w.f.delay != d {
+		t.Fatal("the other flow does not probe")
+	}
+	// What the paths of many peers leave behind is bounded.
+	for i := range 3 * maxDelays {
+		w.now += time.Millisecond
+		w.env.delay(delayPath{gateway2, uint8(i)}).sentAt = w.now
+		w.env.delay(delayPath{netip.AddrPortFrom(gateway2.Addr(), uint16(i)), 1}).sentAt = w.now
+	}
+	if len(w.env.delays) > maxDelays {
+		t.Errorf("%d paths are remembered", len(w.env.delays))
 	}
 }
 

@@ -25,7 +25,7 @@
 //	report.go          LOSS_REPORT (Section 8.1)
 //	path.go            PATH_REPORT: what is congestion (Section 8.2)
 //	early.go           PATH_REPORT: repairs for packets that a node dropped (Section 8.2)
-//	delay.go           the flow's own view of queues (Section 5.3)
+//	delay.go           the sender's own view of queues, shared by the flows of a path (Section 5.3)
 //	restraint.go       no more repair traffic during congestion than before (Section 10)
 //	window.go          what was sent in the last SRTT (Section 10)
 //	budget.go          limits on repair traffic per flow and per node (Section 10)

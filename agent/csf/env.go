@@ -28,6 +28,7 @@ type Env struct {
 	oldest *block // retained blocks of all flows, in the order in which they closed
 	newest *block
 	paths  map[string]*lossEstimate // by Params.PeerSite
+	delays map[delayPath]*delay
 
 	starvedAt int64 // octets in use when the pool had nothing left
 

@@ -166,7 +166,8 @@ func (f *Flow) unbind(why Why) {
 	f.proposal = proposal{due: roce.Never}
 	f.refused = refusal{again: roce.Never}
 	f.breaker, f.repairPath = breaker{}, newRepairPath()
-	f.restraint.until, f.delay.waiting, f.delay.risen = 0, false, false
+	f.restraint.until = 0
+	f.endProbe()
 	f.redundancy.forget()
 	f.why = why
 	f.settle()

@@ -51,6 +51,12 @@ func (s seen) agrees(t seen, burst float64) bool {
 	return math.Abs(s.lost-expected) <= chance(expected, burst)
 }
 
+// exceeds reports whether the losses of s are more than chance makes of the rate of t.
+func (s seen) exceeds(t seen, burst float64) bool {
+	expected := t.rate() * s.sent
+	return s.lost > expected+chance(expected, burst)
+}
+
 // chance is how far losses may be off the expected number.
 func chance(expected, burst float64) float64 {
 	return doubtSigmas*math.Sqrt(expected*(2*burst-1)) + doubtSlack*burst

@@ -49,6 +49,7 @@ type pair struct {
 	flows []*stream
 	rival *rival
 	mute  bool    // no CREM message leaves: no flow is protected
+	queue float64 // share of the packets that the sender's own queue drops before its CSF sees them
 	cargo []cargo // what is on the lines, by token
 	spare []uint32
 	rng   *rand.Rand
@@ -288,6 +289,9 @@ func (f *stream) put(n int) {
 	P := f.frame[42:]
 	binary.LittleEndian.PutUint32(P[len(P)-4:], roce.ICRC(f.frame[:42], P))
 	pkt, _ := roce.Parse(f.frame)
+	if f.p.rng.Float64() < f.p.queue {
+		return
+	}
 	f.csf.HandleSource(f.p.now, &pkt, &f.p.acts)
 	f.p.offer(f.p.there, cargo{flow: f, frame: f.frame})
 	f.p.act(f)

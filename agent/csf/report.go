@@ -36,12 +36,15 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	f.failures = 0 // the peer is at work: the next back-off starts small
 
 	lost, congested := f.path.transmission(now, lostOf(m))
-	congested = congested || f.delay.risen || float64(m.CEMarked) > congestedCE*float64(m.Received)
-	if congested || lost < lostOf(m) {
+	congested = congested || float64(m.CEMarked) > congestedCE*float64(m.Received)
+	f.followDelay(now)
+	f.delay.report(m.Expected, lostOf(m), congested || lost < lostOf(m))
+	f.estimate(int(m.Expected), int(lost), congested || f.delay.rises())
+	congested = congested || lost < lostOf(m) || f.delay.congestion()
+	if congested {
 		f.stats.Congested++
 	}
-	f.estimate(int(m.Expected), int(lost), congested)
-	f.restraint.report(now, f.rtt.smoothed(), congested || lost < lostOf(m), &f.stats)
+	f.restraint.report(now, f.rtt.smoothed(), congested, &f.stats)
 	f.repairPath.report(now, &f.rtt, m)
 
 	switch f.breaker.add(now, m) {

@@ -43,5 +43,5 @@ func (r *restraint) limit(source int64) int64 {
 
 // restrained reports whether the path is congested, as far as the flow knows.
 func (f *Flow) restrained(now time.Duration) bool {
-	return now < f.restraint.until || f.delay.risen
+	return now < f.restraint.until || f.delay.congestion()
 }
