@@ -241,6 +241,9 @@ func (f *Flow) Peer() netip.AddrPort { return f.peer }
 // Descriptor returns the flow that is protected.
 func (f *Flow) Descriptor() wire.FlowDescriptor { return f.hello.Flow }
 
+// SRTT returns the smoothed round-trip time (Section 5.1, rule 9), an upper bound of it before there is a sample.
+func (f *Flow) SRTT() time.Duration { return f.rtt.smooth }
+
 // Stats returns the flow's counters and gauges, alive as long as the flow.
 func (f *Flow) Stats() *Stats {
 	f.stats.OpenBlocks = len(f.blocks)

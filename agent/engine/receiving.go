@@ -166,6 +166,7 @@ func (w *worker) expect(r *recvFlow, psn roce.PSN) {
 // machine has seen, so that none overtakes another.
 func (w *worker) handBack() {
 	keep := w.holding[:0]
+	w.holdPause = maxHolding
 	for _, r := range w.holding {
 		if r.index < 0 {
 			continue
@@ -180,6 +181,7 @@ func (w *worker) handBack() {
 			r.holding = false
 			continue
 		}
+		w.holdPause = min(w.holdPause, max(minHolding, r.machine.SRTT()/64))
 		keep = append(keep, r)
 	}
 	clear(w.holding[len(keep):])

@@ -20,11 +20,12 @@ const (
 	batchMessages = 64
 	batchTimers   = 256
 
-	turnEvery   = 5 * time.Millisecond   // below the 10 ms after which the runtime interrupts
-	waitHolding = 50 * time.Microsecond  // packets are held: look again at once
-	waitActive  = 500 * time.Microsecond // flows arrive: the ring has no file descriptor to wait on
-	tapQuiet    = 5 * time.Millisecond   // this long without a copy: descriptors wake the worker when the next one comes
-	waitIdle    = 5 * time.Millisecond   // nothing registered; half the age at which the kernel calls a worker dead
+	turnEvery  = 5 * time.Millisecond   // below the 10 ms after which the runtime interrupts
+	minHolding = 50 * time.Microsecond  // packets are held: look again after a 64th of the round-trip time, which they then wait longer,
+	maxHolding = 250 * time.Microsecond // within these
+	waitActive = 500 * time.Microsecond // flows arrive: the ring has no file descriptor to wait on
+	tapQuiet   = 5 * time.Millisecond   // this long without a copy: descriptors wake the worker when the next one comes
+	waitIdle   = 5 * time.Millisecond   // nothing registered; half the age at which the kernel calls a worker dead
 )
 
 // worker owns a share of the flows and everything they use. Only its own goroutine touches what is not atomic.
@@ -61,6 +62,7 @@ type worker struct {
 	pairs     pairing
 	timers    deadlines
 	holding   []*recvFlow
+	holdPause time.Duration // how long the worker may sleep while these hold packets
 	changed   []*recvFlow
 	sweepAt   time.Duration
 
@@ -150,7 +152,7 @@ func (w *worker) patience() time.Duration {
 	d := waitIdle
 	switch {
 	case len(w.holding) > 0:
-		d = waitHolding
+		d = w.holdPause
 	case len(w.receiving) > 0, w.now-w.tappedAt < tapQuiet:
 		d = waitActive
 	}

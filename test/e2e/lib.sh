@@ -73,7 +73,7 @@ line_up() {
 	"$K" uplink >/dev/null
 	local s
 	for s in $SITES; do ip -n "${P}wan" link set "$s" nomaster; done
-	ip netns exec "${P}wan" "$B/crem-wan" -a east -b west -delay 10ms -rate 400000000 -queue 4000000 -loss 0.01 -protected-only -crem-port 52000 \
+	ip netns exec "${P}wan" "$B/crem-wan" -a east -b west -delay 10ms -rate 400000000 -queue 4000000 -loss 0.01 -protected-only -crem-port 52000 -nap 1ms \
 		-control "$TMP/wan.sock" >"$TMP/wan.log" 2>&1 &
 	LINE=$!
 	echo $LINE >>"$TMP/pids"
@@ -93,8 +93,8 @@ network() { # SITE ADDRESS: the network namespace of a pod
 	on_node "$1" bash -c 'for n in $(ls /run/netns); do ip -n "$n" -o addr show dev eth0 2>/dev/null | grep -q " $1/" && echo "$n"; done; true' - "$2"
 }
 
-# NICs acknowledge what came together at once. An ACK a packet, and a look at the ring every 400 us, would take one processor of two.
-COMMON="-if eth0 -mtu 1024 -size 262144 -window 1024 -coalesce -nap 2ms"
+# NICs acknowledge what came together at once. An ACK a packet would take one processor of two. A longer nap would be more than the pacer makes up for.
+COMMON="-if eth0 -mtu 1024 -size 262144 -window 1024 -coalesce -nap 700us"
 begin_transfer() { # NAME [PACKETS]: that many packets a second, 20,000 if it is left out, until end_transfer
 	local rate=$((${2:-20000} * 8192))
 	TRANSFER=$1

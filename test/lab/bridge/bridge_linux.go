@@ -19,6 +19,8 @@ type Options struct {
 	Lines      [2]wan.Settings // Lines[0]: from Interfaces[0] to Interfaces[1]
 	// Slots bounds the frames on the line and in its queue, in each direction; 0: 8192. More are dropped and counted as ring_dropped.
 	Slots int
+	// Nap is how late frames may leave, so that one wake-up serves several; 0: a fiftieth of the delay, and at most 250 us.
+	Nap time.Duration
 }
 
 // Stats of one direction: what the line did and what the host failed to do. A test whose Host is not zero measured the host.
@@ -46,6 +48,7 @@ type Bridge struct {
 	turns    uint64 // of Run
 	way      [2]*direction
 	epoch    time.Time
+	nap      time.Duration
 	commands chan func()
 }
 
@@ -62,7 +65,7 @@ func Open(o Options) (*Bridge, error) {
 		}
 		ifs[i] = f
 	}
-	b := &Bridge{epoch: time.Now(), commands: make(chan func())}
+	b := &Bridge{epoch: time.Now(), nap: o.Nap, commands: make(chan func())}
 	for i := range b.way {
 		d := &direction{batch: make([]uint32, 0, sendBatch)}
 		b.way[i] = d
@@ -96,7 +99,7 @@ func (b *Bridge) close() {
 
 const (
 	sendBatch = 64
-	// nap bounds how long the thread sleeps while frames are on the line, sleep while there are none: then a frame wakes it.
+	// nap bounds how long the thread sleeps while frames are on the line if Options do not, sleep while there are none: then a frame wakes it.
 	nap   = 250 * time.Microsecond
 	sleep = 10 * time.Millisecond
 	// grain is the part of the delay by which frames may leave late, so that one wake-up serves several.
@@ -176,7 +179,7 @@ func (b *Bridge) wait() {
 	pause := sleep
 	if next != wan.Never {
 		shortest := min(b.way[0].line.Settings().Delay, b.way[1].line.Settings().Delay)
-		pause = min(max(next-time.Since(b.epoch), time.Duration(shortest)/grain), nap)
+		pause = min(max(next-time.Since(b.epoch), time.Duration(shortest)/grain, b.nap), max(nap, b.nap))
 	}
 	if pause <= 0 {
 		return

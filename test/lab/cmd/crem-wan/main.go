@@ -38,6 +38,7 @@ func options() (o bridge.Options, control string, err error) {
 	flag.StringVar(&o.Interfaces[0], "a", "", "first `interface`")
 	flag.StringVar(&o.Interfaces[1], "b", "", "second `interface`")
 	flag.IntVar(&o.Slots, "slots", 8192, "frames that can be on the line, in each direction")
+	flag.DurationVar(&o.Nap, "nap", 0, "how late frames may leave, so that one wake-up serves several; 0: a fiftieth of the delay, at most 250us")
 	flag.StringVar(&control, "control", "", "unix `socket` to serve statistics and settings on")
 	flag.StringVar(&text, "settings", "", "`JSON` of both directions, after the other flags: {\"both\":{…},\"a_to_b\":{…},\"b_to_a\":{…}}")
 	flag.Int64Var(&s.Rate, "rate", 0, "`bits` per second, 0: unlimited")
