@@ -95,8 +95,11 @@ network() { # SITE ADDRESS: the network namespace of a pod
 
 # NICs acknowledge what came together at once. An ACK a packet would take one processor of two. A longer nap would be more than the pacer makes up for.
 COMMON="-if eth0 -mtu 1024 -size 262144 -window 1024 -coalesce -nap 700us"
-begin_transfer() { # NAME [PACKETS]: that many packets a second, 20,000 if it is left out, until end_transfer
-	local rate=$((${2:-20000} * 8192))
+# 20,000 packets a second, the line and the endpoints in real time leave two processors no room for two clusters: an API server then answers after
+# seconds, or not at all.
+PACKETS=$(($(nproc) >= 4 ? 20000 : 10000))
+begin_transfer() { # NAME [PACKETS]: that many packets a second until end_transfer
+	local rate=$((${2:-$PACKETS} * 8192))
 	TRANSFER=$1
 	on_node west ip netns exec "$NW" "$B/crem-rc" -role responder -local "$W" -remote "$E" -next-hop "$HW" $COMMON >"$TMP/$1.responder" 2>"$TMP/$1.responder.err" &
 	RESPONDER=$!

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The policy is applied under traffic, seen with kubectl crem, and a profile changed under 20,000 packets a second: no flow is interrupted.
+# The policy is applied under traffic, seen with kubectl crem, and a profile changed under load: no flow is interrupted.
 
 policy() {
 	local s start
