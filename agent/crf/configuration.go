@@ -33,7 +33,7 @@ func (f *Flow) HandleParamUpdate(now time.Duration, m *wire.ParamUpdate, acts *[
 	f.firstRTT(now)
 	status := f.judge(now, m)
 	if status == wire.StatusAccepted {
-		f.accept(now, m)
+		f.accept(now, m, acts)
 	}
 	f.stats.ParamAcks[status]++
 	const size = 12
@@ -83,7 +83,7 @@ func (f *Flow) judge(now time.Duration, m *wire.ParamUpdate) wire.Status {
 }
 
 // accept notes a configuration. With the first one the flow is protected from its next new packet on.
-func (f *Flow) accept(now time.Duration, m *wire.ParamUpdate) {
+func (f *Flow) accept(now time.Duration, m *wire.ParamUpdate, acts *[]Action) {
 	c := f.config(m.ConfigID)
 	if c != nil && c.from == m.Effective {
 		return // it only wants an answer, for its round trip
@@ -101,11 +101,22 @@ func (f *Flow) accept(now time.Duration, m *wire.ParamUpdate) {
 	f.measureConfigs()
 	if f.state == Configuring {
 		f.state = Protecting
-		if f.started {
-			f.track()
-		}
+		f.adopt(m.Effective, acts)
 	}
 	f.wake()
+}
+
+// adopt begins to keep what is known about positions. What the sender will code begins at psn, which it has not seen yet. If that lies before
+// all that was seen here, or before where the machine stood that this one follows, the queue pair number was used again meanwhile, or the sender's
+// gateway has seen nothing but a second run: in both cases its positions count (Section 5.2, rule 2).
+func (f *Flow) adopt(psn roce.PSN, acts *[]Action) {
+	switch {
+	case !f.started:
+	case near(f.top, psn) < f.start:
+		f.restart(psn, acts)
+	default:
+		f.track()
+	}
 }
 
 // config returns the configuration of an ID, nil if there is none.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
 
@@ -218,5 +219,46 @@ func TestSection5_2_ProbesKeepNoOldConfiguration(t *testing.T) {
 	}
 	if n := len(w.f.configs); n != 1 {
 		t.Errorf("%d configurations", n)
+	}
+}
+
+// Section 5.2, rule 2: what the sender codes begins at the Effective PSN of its first PARAM_UPDATE. If that lies before all that was seen, or before
+// where the flow's last machine stood, its PSNs began anew: they are no second run, and what is lost of them is restored in order.
+func TestSection5_2_PSNsBeganAnew(t *testing.T) {
+	const seen = 1 << 20
+	for _, c := range []struct {
+		name     string
+		from     int
+		restarts uint64
+	}{{"behind all", seen - 1000, 1}, {"far behind all", seen - 1<<19, 1}, {"at the first", seen, 0}, {"at the next", seen + 10, 0}} {
+		for _, succeeds := range []bool{false, true} {
+			w := newWorld(t)
+			w.packets(seen, 10)
+			if succeeds {
+				old := w.f
+				w.f.HandleClose(w.now, &wire.Close{FlowID: testID, Reason: wire.CloseRestarted}, &w.acts)
+				w.f = New(w.now, testID, &w.hello, gateway, local, &w.p, w.env)
+				w.f.Succeed(old)
+				w.f.HandleHello(w.now, &w.hello, &w.acts)
+				w.take()
+			}
+			w.now += testRTT
+			w.src.begins = roce.PSN(c.from)
+			w.configure(1, fec.Cauchy, 8, 2, testT)
+			w.reset()
+			first, restarts := seen+10, c.restarts
+			if succeeds && c.from == seen {
+				restarts = 1 // the last machine stood after the ten packets
+			}
+			if restarts > 0 {
+				first = c.from
+			}
+			w.packets(first, 8, first+3)
+			w.repair(w.src.repair(first, 8, 0))
+			w.wantOrder(first, 8)
+			if w.f.stats.Restarts != restarts || w.f.stats.Restored != 1 {
+				t.Errorf("%s, succeeds %v: %+v", c.name, succeeds, w.f.stats)
+			}
+		}
 	}
 }

@@ -73,7 +73,8 @@ type Flow struct {
 	ranges   rangeRound
 
 	// Delivery.
-	next pos // the position that the receiver expects
+	next  pos  // the position that the receiver expects
+	moved bool // it went elsewhere with a restart, and Expects has not told so yet
 	// arriving is a packet that has come and is not delivered yet, nowhere without one: nothing behind it may leave.
 	arriving pos
 	hold     hold
@@ -169,6 +170,7 @@ func (f *Flow) restart(psn roce.PSN, acts *[]Action) {
 	f.stats.Restarts++
 	f.abandon(Unprotected, acts)
 	f.begin(psn)
+	f.moved = true
 }
 
 // abandon lets go of everything: what is held is released, blocks and gaps are given up, all cells go back.

@@ -36,7 +36,7 @@ type replay struct {
 	next   pos // the position after the last retransmission
 	run    int // equal retransmissions in a row
 	active bool
-	told   bool // Rewound has returned it
+	told   bool // Expects has returned it
 }
 
 // kept is a packet that went on.
@@ -160,14 +160,20 @@ func (f *Flow) giveAgain(first, end pos, acts *[]Action) {
 	}
 }
 
-// Rewound tells, once, that the sender has gone back: the kernel should expect this PSN next, so that a packet lost from the second run is met
-// by a hold and not by the receiver.
-func (f *Flow) Rewound() (roce.PSN, bool) {
-	if !f.replay.active || f.replay.told || f.hold.waiting > 0 {
+// Expects tells, once, that the PSNs have moved: the sender has gone back, or its PSNs began anew. The kernel should expect this PSN next, so that
+// a packet lost from now on is met by a hold and not by the receiver.
+func (f *Flow) Expects() (roce.PSN, bool) {
+	switch {
+	case f.hold.waiting > 0:
 		return 0, false
+	case f.replay.active && !f.replay.told:
+		f.replay.told, f.moved = true, false
+		return f.replay.next.psn(), true
+	case f.moved:
+		f.moved = false
+		return f.next.psn(), true
 	}
-	f.replay.told = true
-	return f.replay.next.psn(), true
+	return 0, false
 }
 
 // Octets of P that may differ between copies of one packet: BTH octet 4 holds congestion bits, octet 8 AckReq, and the AETH of a response, after

@@ -23,6 +23,7 @@ type source struct {
 	scheme fec.Scheme
 	T      int
 	config uint8
+	begins roce.PSN // Effective PSN of PARAM_UPDATE, 0: the next one
 	pool   *fec.Pool
 	csum   bool
 	tos    uint8

@@ -65,6 +65,7 @@ type world struct {
 	out    []delivered
 	msgs   []message
 	src    source
+	told   int  // times that the kernel was told to expect another PSN
 	noHand bool // the kernel is never handed the flow back
 	sent   map[string]int
 }
@@ -116,7 +117,11 @@ func configured(t testing.TB, scheme fec.Scheme, k, m int, opts ...option) *worl
 
 func (w *world) configure(id uint8, scheme fec.Scheme, k, m, T int) wire.Status {
 	w.t.Helper()
-	u := wire.ParamUpdate{FlowID: testID, ConfigID: id, Scheme: scheme, K: uint8(k), M: uint8(m), T: uint16(T), Effective: 0}
+	effective := w.src.begins
+	if effective == 0 {
+		effective = w.f.top.psn()
+	}
+	u := wire.ParamUpdate{FlowID: testID, ConfigID: id, Scheme: scheme, K: uint8(k), M: uint8(m), T: uint16(T), Effective: effective}
 	w.f.HandleParamUpdate(w.now, &u, &w.acts)
 	msgs := w.take()
 	if len(msgs) != 1 || msgs[0].typ != wire.TypeParamAck || msgs[0].param.ConfigID != id {
@@ -150,6 +155,12 @@ func (w *world) take() []message {
 		w.env.Pool.Reclaim() // what the actions refer to is overwritten in a build with -race
 	}
 	w.acts = w.acts[:0]
+	if psn, ok := w.f.Expects(); ok {
+		w.told++
+		if !w.k.hold && !w.k.learn {
+			w.k.expected = psn
+		}
+	}
 	if next, ok := w.f.Idle(); ok && !w.noHand && w.k.hold && w.k.held == w.f.HeldCount() {
 		w.k.hold, w.k.expected, w.k.inside = false, next, w.f.Inside()
 	}

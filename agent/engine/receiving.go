@@ -143,7 +143,7 @@ func (w *worker) finishRecv(r *recvFlow) {
 	}
 	w.carryOut(r)
 	w.timers.set(&r.timed, r.nextDeadline())
-	if psn, ok := r.machine.Rewound(); ok && r.mode == packet.InOrder {
+	if psn, ok := r.machine.Expects(); ok && r.mode == packet.InOrder {
 		w.expect(r, psn)
 	}
 	if !r.holding && r.mode == packet.InOrder && packet.Word(w.e.holder.Word(r.index).Load()).Hold() {

@@ -208,6 +208,34 @@ func TestAgentsRestartUnderTraffic(t *testing.T) {
 	})
 }
 
+// Section 4.2, rule 14: a queue pair number is used again, with PSNs anywhere from those before. The flow is protected anew, and what is lost of it is
+// restored: none of its packets is taken for a second run of the life before.
+func TestSection4_2_QueuePairUsedAgain(t *testing.T) {
+	for _, jump := range []int{-8 << 20, -5 << 20, -1 << 20, -300_000, -5000, 20_000, 300_000, 1 << 20, 5 << 20} {
+		for _, s := range []setting{{}, {onPath: true}} {
+			w := newWorld(t, shape{workers: 1, seed: 1}, s)
+			r := w.connect(0x700000).requests[0]
+			r.protect()
+			r.trickle(300)
+			w.pass(2 * time.Second)
+			r.next, r.inside = r.next.Add(jump), 0
+			r.trickle(150)
+			before := r.restored
+			for range 20 {
+				r.trickle(10)
+				w.nodes[r.from].lose.sources = 1
+				r.trickle(20)
+			}
+			w.pass(time.Second)
+			if n := r.restored - before; !r.protected() || n != 20 {
+				t.Errorf("%+v, %+d: %d of 20 lost packets restored, protected %v", s, jump, n, r.protected())
+			}
+			w.check()
+			w.finish()
+		}
+	}
+}
+
 // Every kind of change of the configuration, on one side first and then on both, while packets pass: none is lost, and if the configuration protects the
 // flows at all they are protected in the end.
 func TestReconfigurationUnderTraffic(t *testing.T) {

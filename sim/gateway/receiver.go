@@ -155,7 +155,7 @@ func (g *Receiver) act(got *[]endpoint.Packet, out *[]Packet) {
 		g.hold = hold{}
 		return
 	}
-	if psn, ok := g.flow.Rewound(); ok {
+	if psn, ok := g.flow.Expects(); ok {
 		g.hold.expect(psn)
 	}
 	if g.hold.holding {
