@@ -97,6 +97,7 @@ type Flow struct {
 	// Repair traffic.
 	queue      []*block // with ordinary symbols to send
 	early      []*block // with additional ones to send, for packets reported dropped
+	foretold   foretold // packets reported dropped that are still to be seen
 	sinceClose int      // packets since the last block was closed
 	flushAt    time.Duration
 	answers    []answer
@@ -193,6 +194,9 @@ func (f *Flow) advance(now time.Duration, pkt *roce.Packet) {
 	}
 	if f.current != nil {
 		f.handleNew(now, pkt, roce.Advance(pkt, f.announcedMTU()))
+	}
+	if len(f.foretold.psns) > 0 {
+		f.fulfil(now)
 	}
 }
 

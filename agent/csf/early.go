@@ -3,6 +3,7 @@
 package csf
 
 import (
+	"slices"
 	"time"
 
 	"crem.dev/crem/agent/fec"
@@ -14,20 +15,68 @@ import (
 // additional ordinary symbols, with unused Repair Indices from m upward. A block gets at most one for each of its packets that was
 // reported, and none where its ordinary symbols suffice. All limits on ordinary symbols hold for them (Section 10).
 
+const (
+	// maxForetold PSNs at most are kept of packets that have not been seen to leave, and foretoldReach is how far ahead of the newest they may lie.
+	maxForetold   = 64
+	foretoldReach = 4096
+)
+
+// foretold is PSNs that were reported dropped before the CSF saw the packets leave: the copies that it sees may take longer than a report of a near
+// node does.
+type foretold struct {
+	psns  []roce.PSN
+	until time.Duration // one SRTT after the last report
+}
+
 // handleDrops takes the PSNs of a Hop Entry that says something new. What a policy refused is not brought past it.
 func (f *Flow) handleDrops(now time.Duration, h *wire.Hop) {
 	if h.Cause == wire.CausePolicy {
 		return
 	}
+	f.stats.DropsReported += uint64(h.PSNs.Len())
 	for i := range h.PSNs.Len() {
-		f.handleDrop(now, h.PSNs.At(i))
+		if psn := h.PSNs.At(i); psn.After(f.newest) {
+			f.foretell(now, psn)
+		} else {
+			f.handleDrop(now, psn)
+		}
 	}
+}
+
+// foretell keeps the PSN of a dropped packet that is still to be seen.
+func (f *Flow) foretell(now time.Duration, psn roce.PSN) {
+	t := &f.foretold
+	if now >= t.until {
+		t.psns = t.psns[:0]
+	}
+	if len(t.psns) == maxForetold || psn.Sub(f.newest) > foretoldReach || slices.Contains(t.psns, psn) {
+		f.stats.DropsUnused++
+		return
+	}
+	t.psns = append(t.psns, psn)
+	t.until = now + f.rtt.smoothed()
+}
+
+// fulfil takes the drops of packets that have been seen by now.
+func (f *Flow) fulfil(now time.Duration) {
+	t := &f.foretold
+	later := t.psns[:0]
+	for _, psn := range t.psns {
+		switch {
+		case now >= t.until:
+			f.stats.DropsUnused++
+		case psn.After(f.newest):
+			later = append(later, psn)
+		default:
+			f.handleDrop(now, psn)
+		}
+	}
+	t.psns = later
 }
 
 // handleDrop takes the PSN of a dropped packet. One of the open block closes it, as a request does. What is not held any more, was
 // reported or asked for before, or has arrived all the same, changes nothing but a counter.
 func (f *Flow) handleDrop(now time.Duration, psn roce.PSN) {
-	f.stats.DropsReported++
 	if b := f.open; b != nil && b.present.Has(psn.Sub(b.start)) {
 		f.closeBlock(now, ByReport)
 	}

@@ -130,7 +130,7 @@ func TestSection8_2_LateAndRepeatedDropsChangeNothing(t *testing.T) {
 	if w.f.Stats().DropsReported != before {
 		t.Error("an outdated entry was read")
 	}
-	unused("a PSN that was never sent", w.drops(w.f.newest.Add(100)))
+	unused("a PSN that is far from being sent", w.drops(w.f.newest.Add(foretoldReach+1)))
 	unused("a PSN before all blocks", w.drops(w.f.retained.at(0).start.Add(-5)))
 	w.f.HandleAck(w.now, start.Add(6))
 	unused("an acknowledged packet", w.drops(start.Add(6)))
@@ -149,6 +149,39 @@ func TestSection8_2_LateAndRepeatedDropsChangeNothing(t *testing.T) {
 	unused("an expired block", w.drops(w.f.newest))
 	if s := w.f.Stats(); s.DropsUnused != 8 || s.Early != 2 {
 		t.Errorf("%d unused, %d sent", s.DropsUnused, s.Early)
+	}
+}
+
+// A report may be faster than the copy of the packet that it names: the drop counts when that is seen, within an SRTT. What is kept for it is
+// bounded.
+func TestSection8_2_AReportOvertakesTheCopy(t *testing.T) {
+	w := clean(t, nil)
+	lost := w.f.newest.Add(3)
+	if sent := w.drops(lost, lost.Add(4), lost); len(sent) != 0 || w.f.Stats().DropsUnused != 1 {
+		t.Fatalf("%v, %d unused", sent, w.f.Stats().DropsUnused)
+	}
+	for psn := w.f.newest.Add(1); psn != lost; psn = psn.Add(1) {
+		if sent := w.write(psn); len(sent) != 0 {
+			t.Fatalf("%v before the packet was seen", sent)
+		}
+	}
+	sent := w.write(lost)
+	if len(sent) != 1 || !sent[0].Present.Has(lost.Sub(sent[0].Start)) || sent[0].Session != 0 {
+		t.Fatalf("%v", sent)
+	}
+	w.wait(testRTT)
+	w.burst(lost.Add(1), 8, 10*time.Microsecond)
+	if s := w.f.Stats(); s.Early != 1 || s.DropsUnused != 2 || len(w.f.foretold.psns) != 0 {
+		t.Errorf("%d sent, %d unused, %d still kept", s.Early, s.DropsUnused, len(w.f.foretold.psns))
+	}
+	before := w.f.Stats().DropsUnused
+	var many []roce.PSN
+	for i := range wire.MaxPSNs {
+		many = append(many, w.f.newest.Add(i+10))
+	}
+	w.drops(many...)
+	if n := len(w.f.foretold.psns); n != maxForetold || w.f.Stats().DropsUnused-before != wire.MaxPSNs-maxForetold {
+		t.Errorf("%d are kept, %d unused", n, w.f.Stats().DropsUnused-before)
 	}
 }
 

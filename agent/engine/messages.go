@@ -313,12 +313,13 @@ func (w *worker) pathReport(d *Domain, m *packet.Message) {
 		w.drops[dropMessage]++
 		return
 	}
-	w.toSenders(m.From, &x)
+	if !w.toSenders(m.From, &x) && !w.pass(&x, m.Data) {
+		w.drops[dropUnknownFlow]++
+	}
 }
 
-// toSenders gives a report to the flow's CSFs: a reporter does not know the kind.
-func (w *worker) toSenders(from netip.AddrPort, x *wire.PathReport) {
-	known := false
+// toSenders gives a report to the flow's CSFs, if they are here: a reporter does not know the kind.
+func (w *worker) toSenders(from netip.AddrPort, x *wire.PathReport) (known bool) {
 	for _, kind := range [...]wire.FlowKind{wire.KindRoCEv2, wire.KindRoCEv2Response} {
 		key, _ := flowKey(&wire.FlowDescriptor{Kind: kind, Src: x.Src, Dst: x.Dst, Label: x.Label})
 		if s := w.sending[key]; s != nil && s.machine != nil {
@@ -327,9 +328,7 @@ func (w *worker) toSenders(from netip.AddrPort, x *wire.PathReport) {
 			w.finishSend(s)
 		}
 	}
-	if !known {
-		w.drops[dropUnknownFlow]++
-	}
+	return known
 }
 
 // send queues one message on the domain's socket.

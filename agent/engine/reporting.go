@@ -217,24 +217,53 @@ func (w *worker) came(r *recvFlow, ifindex int, tos uint8) {
 
 // tellOwn gives a report about a flow that leaves to its CSF, which is here.
 func (w *worker) tellOwn(a *reporter.Action) {
-	if x, err := wire.ParsePathReport(a.Msg); err == nil {
-		w.toSenders(netip.AddrPort{}, &x)
+	if x, err := wire.ParsePathReport(a.Msg); err == nil && !w.toSenders(netip.AddrPort{}, &x) {
+		w.drops[dropUnknownFlow]++
 	}
+}
+
+// arriving is the flow that a report is about, if it is protected here on its way to its receiver; else nil.
+func (w *worker) arriving(f reporter.Flow) *recvFlow {
+	for _, space := range [...]roce.Space{roce.Request, roce.Response} { // a reporter does not know it
+		if r := w.recvByKey[roce.FlowKey{Src: f.Src, Dst: f.Dst, QPN: roce.QPN(f.Label), Space: space}]; r != nil {
+			return r
+		}
+	}
+	return nil
 }
 
 // tellPeer sends a report about a flow that arrives to the address of its CSF.
 func (w *worker) tellPeer(a *reporter.Action) {
-	for _, space := range [...]roce.Space{roce.Request, roce.Response} { // a reporter does not know it
-		r := w.recvByKey[roce.FlowKey{Src: a.Flow.Src, Dst: a.Flow.Dst, QPN: roce.QPN(a.Flow.Label), Space: space}]
-		if r == nil {
-			continue
-		}
-		buf := w.pool.Buffer(len(a.Msg))
-		if buf == nil {
-			w.drops[dropReportMemory]++
-			return
-		}
-		w.send(r.port, netip.AddrPortFrom(r.peer.Addr(), r.port), netip.Addr{}, r.tos&^ecnMask|ecnECT0, append(buf[:0], a.Msg...))
+	r := w.arriving(a.Flow)
+	if r == nil {
 		return
 	}
+	buf := w.pool.Buffer(len(a.Msg))
+	if buf == nil {
+		w.drops[dropReportMemory]++
+		return
+	}
+	w.send(r.port, netip.AddrPortFrom(r.peer.Addr(), r.port), netip.Addr{}, r.tos&^ecnMask|ecnECT0, append(buf[:0], a.Msg...))
+}
+
+// pass takes the report of a reporter further down the path of a flow that arrives here: with what this node has to say about the flow, or by itself, it
+// goes on to the flow's CSF (Section 8.2, rule 3). It is false for a flow whose reports are not this node's affair.
+func (w *worker) pass(x *wire.PathReport, msg []byte) bool {
+	f := reporter.Flow{Src: x.Src, Dst: x.Dst, Label: x.Label}
+	r := w.arriving(f)
+	if r == nil || !r.reportDrops {
+		return false
+	}
+	p := w.ports[r.ifindex]
+	if p == nil {
+		return false
+	}
+	in := &p.in
+	switch {
+	case in.of.Merge(w.now, x):
+		w.timers.set(&in.timed, in.nextDeadline())
+	case in.of.Forward(w.now, x):
+		w.tellPeer(&reporter.Action{Flow: f, Msg: msg})
+	}
+	return true
 }

@@ -101,7 +101,7 @@ func newBench(t *testing.T, c *Config) *bench {
 	b.w.obey()
 	b.w.newSendFlow(b.w.snap.uplinkOf(7), leaving)
 	hello := wire.Hello{Flow: wire.FlowDescriptor{Kind: wire.KindRoCEv2, Src: arriving.Src, Dst: arriving.Dst, Label: uint32(arriving.QPN)}, Schemes: 1 << fec.Cauchy}
-	r := &recvFlow{w: b.w, key: arriving, moving: newMoving(arriving), peer: peer, port: 52000, domain: "backbone", reportDrops: c.Domains[0].ReportDrops}
+	r := &recvFlow{w: b.w, key: arriving, moving: newMoving(arriving), peer: peer, port: 52000, ifindex: 7, domain: "backbone", reportDrops: c.Domains[0].ReportDrops}
 	r.machine = crf.New(b.w.now, 1, &hello, peer, netip.Addr{}, &crf.Params{}, b.w.crfEnv)
 	r.timed = timed{place: -1, poll: r}
 	b.w.recvByKey[arriving] = r
@@ -170,6 +170,80 @@ func TestSection8_2_DropsOfAnUplinkAreReported(t *testing.T) {
 	}
 }
 
+// downstream is a PATH_REPORT of another node about a flow.
+func downstream(f roce.FlowKey, node, number uint32, lost ...roce.PSN) *wire.PathReport {
+	x := wire.PathReport{Method: wire.MethodNodeDrops, Src: f.Src, Dst: f.Dst, Label: uint32(f.QPN), HopCount: 1}
+	x.Hops[0] = wire.Hop{NodeID: node, Period: number, Lost: uint32(len(lost)), Cause: wire.CauseCorruption}
+	for _, p := range lost {
+		x.Hops[0].PSNs = x.Hops[0].PSNs.Append(p)
+	}
+	return &x
+}
+
+// hear gives the worker a message that came by the socket, and what comes of it within the aggregation interval.
+func (b *bench) hear(from netip.Addr, x *wire.PathReport) {
+	b.w.message(52000, &packet.Message{Data: x.Append(nil), From: netip.AddrPortFrom(from, 52000), To: netip.MustParseAddr("192.0.2.1")})
+}
+
+// sent takes the reports that left, all of which must go to the peer of the flow that arrives.
+func (b *bench) sent(t *testing.T) (out []wire.PathReport) {
+	t.Helper()
+	b.w.now += time.Millisecond
+	b.w.pollTimers()
+	for _, m := range b.box.sent {
+		x, err := wire.ParsePathReport(m.msg)
+		if err != nil || m.to != peer {
+			t.Fatalf("%v to %v", err, m.to)
+		}
+		out = append(out, x)
+	}
+	b.box.sent = nil
+	return out
+}
+
+// What reporters further down the path say of a flow that arrives here goes on to its CSF, with what this node has to say (Section 8.2, rule 3): only
+// what reporters of the domain say, only from a node that is a reporter itself, never in circles, and within the limits.
+func TestSection8_2_DownstreamReportsGoOn(t *testing.T) {
+	b := newBench(t, reporting(true))
+	b.counters(100, uplink.Counters{Received: 1000, Missed: 7})
+	b.counters(100, uplink.Counters{Received: 1100, Missed: 7})
+	for range 100 {
+		b.w.came(b.w.recvByKey[arriving], 7, 0x69)
+	}
+	b.w.snap.uplinkOf(7).port.read.Store(&uplink.Counters{Received: 1200, Missed: 8})
+	b.w.takeCounters()
+	b.hear(reporterAddr, downstream(arriving, 3, 1, 5, 6))
+	got := b.sent(t)
+	if len(got) != 1 || got[0].HopCount != 2 || got[0].Hops[0].NodeID != nodeID("gw1") || got[0].Hops[1].NodeID != 3 || got[0].Hops[1].PSNs.Len() != 2 {
+		t.Fatalf("%+v", got)
+	}
+	b.hear(reporterAddr, downstream(arriving, nodeID("gw1"), 1, 5))
+	b.hear(peer.Addr(), downstream(arriving, 3, 2, 5))
+	if got := b.sent(t); len(got) != 0 || b.w.drops[dropReporter] != 1 || b.w.drops[dropUnknownFlow] != 0 {
+		t.Fatalf("what came from here, or from no reporter, goes on: %+v", got)
+	}
+
+	// Each fits by itself, and not beside the others: what cannot be merged goes on at most once in the gap of drops.
+	many := make([]roce.PSN, wire.MaxPSNs)
+	for i := range uint32(50) {
+		b.hear(reporterAddr, downstream(arriving, 100+i, i, many...))
+	}
+	got = b.sent(t)
+	for range 100 {
+		got = append(got, b.sent(t)...)
+	}
+	r := b.w.report(false)
+	if len(got) != 2 || r.counters["reporter_merged"] != 2 || r.counters["reporter_forwarded"] != 1 || r.drops["reporter_paced"] != 48 {
+		t.Errorf("%d reports left; %v %v", len(got), r.counters, r.drops)
+	}
+
+	b = newBench(t, reporting(false))
+	b.hear(reporterAddr, downstream(arriving, 3, 1, 5))
+	if got := b.sent(t); len(got) != 0 || b.w.drops[dropUnknownFlow] != 1 {
+		t.Errorf("a node that is no reporter passed %+v", got)
+	}
+}
+
 // By default nobody reports, and packets cost nothing for it.
 func TestSection8_2_ReporterIsOffByDefault(t *testing.T) {
 	b := newBench(t, reporting(false))
@@ -200,7 +274,7 @@ func TestSection11_WhoseReportsAreBelieved(t *testing.T) {
 		{"outside the domain", netip.MustParseAddr("203.0.113.9"), of(same), dropOutside},
 		{"cut", reporterAddr, of(same)[:30], dropMessage},
 		{"another queue pair", reporterAddr, of(func(y *wire.PathReport) { y.Label++ }), dropUnknownFlow},
-		{"the other direction", reporterAddr, of(func(y *wire.PathReport) { y.Src, y.Dst = y.Dst, y.Src }), dropUnknownFlow},
+		{"the other direction", reporterAddr, of(func(y *wire.PathReport) { y.Src, y.Dst, y.Label = y.Dst, y.Src, y.Label+1 }), dropUnknownFlow},
 	} {
 		before := b.w.drops[c.why]
 		b.w.message(52000, &packet.Message{Data: c.msg, From: netip.AddrPortFrom(c.from, 52000), To: netip.MustParseAddr("192.0.2.1")})

@@ -335,6 +335,8 @@ func (t *ended) addReporter(s *reporter.Stats) {
 func addReporter(counters, drops map[string]uint64, s *reporter.Stats) {
 	counters["reporter_reports"] += s.Reports
 	counters["reporter_attributed"] += s.Attributed
+	counters["reporter_merged"] += s.Merged
+	counters["reporter_forwarded"] += s.Forwarded
 	for i, n := range s.Drops {
 		if n > 0 {
 			drops["reporter_"+reporter.DropReason(i).String()] += n

@@ -191,12 +191,29 @@ func (o *oracle) merge(now time.Duration, x *wire.PathReport) bool {
 	if r == nil {
 		return false
 	}
+	cut := (&naiveReport{}).octets(f.k)+need > o.c.MTU
+	if cut {
+		need = 20 * len(hops)
+	}
 	if len(r.hops)+len(hops) > 16 || r.octets(f.k)+need > o.c.MTU {
 		o.drops[DropForwarded]++
 		if len(r.hops) == 0 {
 			f.making = slices.DeleteFunc(f.making, func(x *naiveReport) bool { return x == r })
 		}
 		return false
+	}
+	if left := (o.c.MTU - r.octets(f.k) - need) / 4; cut {
+		for i := range hops {
+			n := min(left, len(hops[i].psns))
+			if n < len(hops[i].psns) {
+				r.cut = true
+			}
+			o.drops[DropTruncated] += uint64(len(hops[i].psns) - n)
+			if hops[i].psns = hops[i].psns[:n]; n == 0 {
+				hops[i].psns = nil
+			}
+			left -= n
+		}
 	}
 	r.hops = append(r.hops, hops...)
 	r.drop, r.cut = r.drop || drop, r.cut || x.Truncated

@@ -267,7 +267,7 @@ func TestSection8_2_WhatIsNotMerged(t *testing.T) {
 		why DropReason
 	}{
 		"no entry": {none, DropMalformed}, "unknown method": {method, DropMalformed}, "two families": {family, DropMalformed},
-		"this node's own": {downstream(1, wire.Hop{NodeID: testNode}), DropOwnNode}, "too long": {downstream(3, long, long), DropForwarded},
+		"this node's own": {downstream(1, wire.Hop{NodeID: testNode}), DropOwnNode},
 	} {
 		before := b.r.Stats().Drops[c.why]
 		if b.r.Merge(b.now, c.x) || b.r.Stats().Drops[c.why] != before+1 {
@@ -277,6 +277,17 @@ func TestSection8_2_WhatIsNotMerged(t *testing.T) {
 	if got := b.wait(time.Second); len(got) != 0 || b.r.pending != 0 {
 		t.Fatalf("%+v, %d pending", got, b.r.pending)
 	}
+	b.r.HandleDrop(b.now, testFlow(3), 7, wire.CauseCongestion)
+	k := testFlow(3)
+	rest := testConfig().MTU - overhead(&k) - 2*entryOctets - len(long.PSNs)
+	beside := downstream(3, long, wire.Hop{NodeID: 3, PSNs: make(wire.PSNList, rest/psnOctets*psnOctets)})
+	for !b.r.Merge(b.now, beside) {
+		beside.Hops[1].PSNs = beside.Hops[1].PSNs[psnOctets:] // too long beside the node's own drop, not by itself
+	}
+	if s := b.r.Stats(); s.Drops[DropForwarded] == 0 || s.Drops[DropTruncated] != 0 {
+		t.Errorf("%+v", s)
+	}
+	b.wait(time.Second)
 	if !b.r.Merge(b.now, label) {
 		t.Fatal("the upper octet of the Flow Label is reserved")
 	}
@@ -288,6 +299,62 @@ func TestSection8_2_WhatIsNotMerged(t *testing.T) {
 	b.r.Merge(b.now, label)
 	if got := b.wait(time.Second); len(got) != 1 || !got[0].Truncated {
 		t.Fatal("Truncated got lost")
+	}
+}
+
+// A report that would not fit the path MTU by itself is cut: no entry is lost, and the Truncated flag set (Section 8.2, rule 3).
+func TestSection8_2_LongDownstreamReportsAreCut(t *testing.T) {
+	b := newBench(t, testConfig())
+	long := wire.Hop{NodeID: 2, Lost: 1000, PSNs: make(wire.PSNList, 4*wire.MaxPSNs)}
+	x := downstream(1, long, long, long, long, long, long)
+	if !b.r.Merge(b.now, x) || b.r.Forward(b.now, x) {
+		t.Fatal("not merged, or forwarded although it does not fit the path")
+	}
+	got := b.wait(time.Second)
+	if len(got) != 1 || !got[0].Truncated || got[0].HopCount != 6 || got[0].Hops[5].Lost != 1000 {
+		t.Fatalf("%+v", got)
+	}
+	named := 0
+	for _, h := range got[0].Hops[:6] {
+		named += h.PSNs.Len()
+	}
+	if most := (testConfig().MTU - overhead(&Flow{Src: x.Src, Dst: x.Dst}) - 6*entryOctets) / psnOctets; named != most || b.r.Stats().Drops[DropTruncated] != uint64(6*wire.MaxPSNs-most) {
+		t.Errorf("%d PSNs, %d fit", named, most)
+	}
+}
+
+// What goes on as it is obeys the limits of the flow and of the port, and never comes round.
+func TestSection8_2_ForwardedReportsAreLimited(t *testing.T) {
+	c := testConfig()
+	c.PerSecond = 100 // and 10 at once
+	b := newBench(t, c)
+	one := func(flow int, h wire.Hop) bool { return b.r.Forward(b.now, downstream(flow, h)) }
+	lost := wire.Hop{NodeID: 2, Lost: 1}
+	if !one(1, lost) || one(1, lost) {
+		t.Error("two at once about one flow")
+	}
+	b.now += dropGap
+	if !one(1, lost) {
+		t.Error("none after the gap of drops")
+	}
+	b.now += dropGap
+	if one(1, wire.Hop{NodeID: 2, DelayChange: 500}) {
+		t.Error("one without a drop before the usual gap")
+	}
+	for i := 2; i < 10; i++ {
+		if !one(i, lost) {
+			t.Errorf("flow %d is over the limit of the port", i)
+		}
+	}
+	if one(10, lost) {
+		t.Error("more than the port may send")
+	}
+	b.now += time.Second
+	if one(1, wire.Hop{NodeID: testNode, Lost: 1}) {
+		t.Error("a report of this node came round")
+	}
+	if s := b.r.Stats(); s.Forwarded != 10 || s.Drops[DropPaced] != 3 {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -12,6 +12,7 @@ const (
 	DropPending                // too many reports in the making
 	DropTruncated              // a dropped PSN that did not fit the report; its packet is counted all the same
 	DropForwarded              // a Hop Entry of another report that did not fit: the report goes on by itself
+	DropPaced                  // another report that would go on by itself, over the limits
 	DropOwnNode                // a Hop Entry of another report with this node's number
 	DropEvicted                // a report in the making of a flow that was forgotten for another
 	DropUnknownFlow            // a reading of a flow that is not counted here
@@ -23,7 +24,7 @@ const (
 )
 
 var dropNames = [DropReasons]string{
-	"none", "malformed", "too_many_pending", "truncated", "forwarded", "own_node", "evicted", "unknown_flow", "partial_period", "early", "outdated",
+	"none", "malformed", "too_many_pending", "truncated", "forwarded", "paced", "own_node", "evicted", "unknown_flow", "partial_period", "early", "outdated",
 	"repeated",
 }
 
@@ -42,6 +43,7 @@ type Stats struct {
 	PortDropped  uint64 // packets that the port's counters say were dropped, of whatever traffic
 	Attributed   uint64 // of these, packets reported as of a flow
 	Merged       uint64 // Hop Entries of other reports
+	Forwarded    uint64 // other reports that may go on as they are
 	Measured     uint64 // periods with loss or a change of delay worth a report
 	Deferred     uint64 // times that a report waited for the limit of the port
 	PortRestarts uint64 // times that the port's counters began anew

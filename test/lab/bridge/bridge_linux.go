@@ -30,6 +30,8 @@ type Stats struct {
 	SendDropped uint64 `json:"send_dropped"` // frames that the interface refused
 	Unfinished  uint64 `json:"unfinished"`   // frames that are not what a wire carries (offloads are on); passed on
 	OnLine      int    `json:"on_line"`
+
+	Reports Reports `json:"reports,omitzero"` // about what this direction lost
 }
 
 // direction is one way of the bridge.
@@ -41,6 +43,7 @@ type direction struct {
 	batch      []uint32
 	last       time.Duration // newest arrival
 	unfinished uint64
+	reporter   *pathReporter
 }
 
 // Bridge is a running or ready WAN. Only Do and Close may be called from other goroutines than Run's.
@@ -82,6 +85,9 @@ func Open(o Options) (*Bridge, error) {
 			return nil, fmt.Errorf("interface %q: %w", o.Interfaces[i], err)
 		}
 		d.copies = make([]uint8, d.ring.Slots())
+	}
+	for i, d := range b.way {
+		d.reporter = newPathReporter(b.way[1-i].send, b.epoch)
 	}
 	return b, nil
 }
@@ -146,9 +152,15 @@ func (d *direction) receive(realNow time.Time, now time.Duration) int {
 		}
 		d.last = max(d.last, now-f.Age)
 		d.copies[f.Slot] = uint8(d.line.Offer(d.last, f.Slot, f.Data))
+		if d.line.Reports() {
+			d.reporter.see(d.last, f.Data, d.copies[f.Slot] == 0, d.line)
+		}
 		if d.copies[f.Slot] == 0 {
 			d.ring.Release(f.Slot)
 		}
+	}
+	if d.line.Reports() {
+		d.reporter.report(d.line)
 	}
 	return n
 }
@@ -221,7 +233,7 @@ func (b *Bridge) Stats() (s [2]Stats) {
 	for i, d := range b.way {
 		s[i] = Stats{
 			Counters: *d.line.Counters(), RingDropped: d.ring.Dropped(), SendDropped: d.send.Dropped,
-			Unfinished: d.unfinished, OnLine: d.line.Len(),
+			Unfinished: d.unfinished, OnLine: d.line.Len(), Reports: d.reporter.stats,
 		}
 	}
 	return s

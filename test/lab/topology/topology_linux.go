@@ -24,6 +24,8 @@ var (
 	GwA6   = netip.MustParseAddr("2001:db8:a::1")
 	GwB4   = netip.MustParseAddr("198.51.100.1")
 	GwB6   = netip.MustParseAddr("2001:db8:b::1")
+	// Reporter is the WAN's own address, which the gateways have a route to.
+	Reporter = netip.MustParseAddr("192.0.2.129")
 )
 
 // Uplink is the gateways' interface to the WAN and Access the one to their host; WANA and WANB are the two interfaces of the namespace wan; Device is the
@@ -197,6 +199,7 @@ func (s *site) routes(other *site) error {
 			errs = append(errs, route(Uplink, netip.PrefixFrom(via, via.BitLen()).String(), ""))
 			errs = append(errs, route(Uplink, other.subnet[i], via.String()))
 		}
+		errs = append(errs, route(Uplink, netip.PrefixFrom(Reporter, Reporter.BitLen()).String(), ""))
 		return errors.Join(errs...)
 	}
 	if s.host == nil {

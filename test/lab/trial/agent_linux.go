@@ -28,13 +28,14 @@ metadata: {name: lab}
 spec:
   port: %d
   site: %s
+  reporters: [%s/32]
   ipsec: {mode: BoundaryFiltered}
   sites:
   - {name: east, cidrs: [10.1.0.0/16, "fd00:1::/32"], gateways: [%s]}
   - {name: west, cidrs: [10.2.0.0/16, "fd00:2::/32"], gateways: [%s]}
   nodes: {uplinks: [%s]}
   profileRef: {name: %s}
-`, CREMPort, site, topology.GwA4, topology.GwB4, topology.Uplink, ProfileName)
+`, CREMPort, site, topology.Reporter, topology.GwA4, topology.GwB4, topology.Uplink, ProfileName)
 }
 
 // Agent is a crem-agent in a gateway of the lab.

@@ -31,6 +31,7 @@ type Line struct {
 	burst   gilbert
 	inBurst bool
 	jitter  jitter
+	full    bool          // the last frame that was dropped met a full queue
 	last    time.Duration // when the last frame that kept its place is due
 	flight  flight
 	count   Counters
@@ -78,8 +79,10 @@ func (l *Line) Offer(now time.Duration, token uint32, frame []byte) int {
 	backlog := l.limiter.backlog(now)
 	if l.limiter.rate > 0 && backlog+int64(n) > l.set.Queue {
 		l.count.DroppedFull.add(class, n)
+		l.full = true
 		return 0
 	}
+	l.full = false
 	l.count.QueueMax = max(l.count.QueueMax, backlog+int64(n))
 	l.mark(class, frame, backlog)
 	due := l.limiter.send(now, n)
@@ -106,6 +109,12 @@ func (l *Line) Offer(now time.Duration, token uint32, frame []byte) int {
 	}
 	return copies
 }
+
+// Reports reports whether what the line loses is to be reported.
+func (l *Line) Reports() bool { return l.set.ReportTo.IsValid() }
+
+// Full reports whether the frame that Offer was given last met a full queue.
+func (l *Line) Full() bool { return l.full }
 
 // mark sets CE on a frame that met a long queue or was drawn.
 func (l *Line) mark(class Class, frame []byte, backlog int64) {

@@ -5,6 +5,7 @@ package wan
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"time"
 )
 
@@ -50,6 +51,10 @@ type Settings struct {
 	ProtectedOnly bool `json:"protected_only"`
 	// CREMPort is the UDP port by which CREM messages are known; 0: none are.
 	CREMPort uint16 `json:"crem_port"`
+	// ReportTo is the CSF that the WAN, as a Path Reporter, tells which packets this direction lost (PATH_REPORT), and ReportFrom the address that it
+	// does so from; zero: it tells nobody.
+	ReportTo   netip.AddrPort `json:"report_to,omitzero"`
+	ReportFrom netip.Addr     `json:"report_from,omitzero"`
 	// Seed of this direction's generators.
 	Seed uint64 `json:"seed"`
 }
@@ -77,6 +82,8 @@ func (s *Settings) Validate() error {
 		return fmt.Errorf("burst_length is the mean number of frames lost in a row: %v is less than 1", s.BurstLength)
 	case s.BurstLoss > 0 && s.BurstLoss/(1-s.BurstLoss) > s.BurstLength:
 		return fmt.Errorf("bursts of mean length %v cannot lose %v of all frames: each is followed by at least one that passes", s.BurstLength, s.BurstLoss)
+	case s.ReportTo.IsValid() && (s.ReportTo.Addr().Is4() != s.ReportFrom.Is4() || !s.ReportFrom.IsValid()):
+		return fmt.Errorf("report_to needs report_from, an address of the same IP version")
 	case s.Reorder > 0 && s.ReorderDelay == 0:
 		return fmt.Errorf("reorder needs reorder_delay")
 	}

@@ -8,11 +8,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"crem.dev/crem/test/lab/trial"
@@ -21,33 +17,19 @@ import (
 // options are the flags.
 type options struct {
 	programs trial.Programs
-	self     string
 	out      string
 	only     string
 	flood    flood
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, parse())
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "crem-adapt:", err)
-		os.Exit(1)
-	}
+	o := parse()
+	trial.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func parse() options {
 	var o options
-	here := "build"
-	if self, err := os.Executable(); err == nil {
-		here, o.self = filepath.Dir(self), self
-	}
-	flag.StringVar(&o.programs.Agent, "agent", filepath.Join(here, "crem-agent"), "`path` of crem-agent")
-	flag.StringVar(&o.programs.WAN, "wan", filepath.Join(here, "crem-wan"), "`path` of crem-wan")
-	flag.StringVar(&o.programs.RC, "rc", filepath.Join(here, "crem-rc"), "`path` of crem-rc")
-	flag.StringVar(&o.out, "out", "build/adapt.json", "`file` for the results")
-	flag.StringVar(&o.only, "only", "", "run only the scenarios whose name contains this `text`")
+	trial.Flags(&o.programs, &o.out, &o.only, "build/adapt.json", "scenarios")
 	flag.StringVar(&o.flood.to, "flood", "", "be the rival of a scenario: send UDP to this `address`")
 	flag.Int64Var(&o.flood.rate, "flood-rate", 0, "its rate, in `bits` per second")
 	flag.DurationVar(&o.flood.length, "flood-for", 0, "its `time`")

@@ -3,11 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"crem.dev/crem/sim/rc"
 	"crem.dev/crem/test/lab/endpoint"
+	"crem.dev/crem/test/lab/topology"
 	"crem.dev/crem/test/lab/trial"
 	"crem.dev/crem/test/lab/wan"
 )
@@ -36,6 +39,7 @@ type phase struct {
 type scenario struct {
 	name        string
 	model       string // loss model of the profile
+	strategy    string // repair strategy of the profile
 	unprotected bool
 	flows       int // 0: one
 	path        wan.Settings
@@ -57,6 +61,13 @@ func rivalry(s scenario) scenario {
 	return s
 }
 
+// reports is a scenario in which the WAN begins to report what it lost. Without that nothing is repaired before it is asked for.
+func reports(s scenario) scenario {
+	on := fmt.Sprintf(`{"a_to_b":{"report_to":"%v","report_from":"%v"}}`, netip.AddrPortFrom(topology.GwA4, trial.CREMPort), topology.Reporter)
+	s.phases = []phase{{name: "off", length: 6 * time.Second}, {name: "on", change: on, length: 6 * time.Second}}
+	return s
+}
+
 func scenarios() []scenario {
 	steps := scenario{name: "steps"}
 	for _, loss := range []float64{0, 0.0001, 0.001, 0.01, 0.05, 0.001} {
@@ -74,6 +85,7 @@ func scenarios() []scenario {
 		steady(scenario{name: "asymmetric", path: wan.Settings{Loss: 0.001}, back: &wan.Settings{Loss: 0.03}}),
 		steady(scenario{name: "reordering", path: wan.Settings{Reorder: 0.01, ReorderDelay: wan.Duration(time.Millisecond)}}),
 		steady(scenario{name: "repair path", path: wan.Settings{Loss: 0.005, CREMLoss: 0.2}}),
+		reports(scenario{name: "reports", strategy: "OnDemand", path: wan.Settings{Loss: 0.001}}),
 		steady(scenario{name: "200 flows", flows: 200, path: wan.Settings{Loss: 0.005}}),
 		{name: "outage", path: wan.Settings{Loss: 0.001}, phases: []phase{
 			{name: "before", length: 4 * time.Second},
@@ -92,15 +104,12 @@ func (s *scenario) length() (d time.Duration) {
 }
 
 func (s *scenario) profile() string {
-	model := "Independent"
-	if s.model != "" {
-		model = s.model
-	}
+	model, strategy := cmp.Or(s.model, "Independent"), cmp.Or(s.strategy, "Proactive")
 	return fmt.Sprintf(`apiVersion: crem.dev/v1alpha1
 kind: CREMProfile
 metadata: {name: %s}
-spec: {k: 32, maxRepairSymbols: 12, epsilon: "1e-4", lossModel: %s, maxHold: 100ms, maxRepairRatio: "0.4"}
-`, trial.ProfileName, model)
+spec: {k: 32, maxRepairSymbols: 12, epsilon: "1e-4", lossModel: %s, repairStrategy: %s, maxHold: 100ms, maxRepairRatio: "0.4"}
+`, trial.ProfileName, model, strategy)
 }
 
 // settings completes those of one direction.

@@ -5,9 +5,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"crem.dev/crem/internal/agentapi"
+	"crem.dev/crem/test/lab/bridge"
 	"crem.dev/crem/test/lab/topology"
 	"crem.dev/crem/test/lab/trial"
 	"crem.dev/crem/test/lab/wan"
@@ -26,7 +28,11 @@ type row struct {
 	Overhead  float64 `json:"repair_overhead"` // CREM octets over RDMA data octets, as they enter the link
 	Restored  uint64  `json:"restored"`
 	Requests  uint64  `json:"requests"`
-	Congested uint64  `json:"congested_intervals"` // LOSS_REPORTs whose loss counted as congestion
+	Congested uint64  `json:"congested_intervals"`     // LOSS_REPORTs whose loss counted as congestion
+	Reported  uint64  `json:"reported,omitempty"`      // lost packets that a Path Reporter named
+	Early     uint64  `json:"early,omitempty"`         // repair symbols that nobody asked for, sent for them
+	AnswerP50 float64 `json:"answer_ms_p50,omitempty"` // from a report's leaving until the repair came by, where the packets were lost
+	AnswerP99 float64 `json:"answer_ms_p99,omitempty"`
 	RivalBps  float64 `json:"rival_bps"`           // what the rival got through the link
 	RivalSent float64 `json:"rival_sent_bps"`      // what it sent
 	Why       string  `json:"why"`                 // the first flow's explanation at the end of the phase
@@ -43,6 +49,9 @@ func (r *row) print() {
 	}
 	fmt.Printf(form, r.Scenario, r.Phase, fmt.Sprintf("%.1f M", r.DataBps/1e6), fmt.Sprintf("%.3f %%", 100*r.Lost), estimate, m,
 		fmt.Sprintf("%.2f %%", 100*r.Overhead), fmt.Sprint(r.Restored), fmt.Sprint(r.Requests), fmt.Sprint(r.Congested), fmt.Sprintf("%.1f M", r.RivalBps/1e6))
+	if r.Reported > 0 {
+		fmt.Printf("   (%d losses reported, %d repairs sent for them; from report to repair %.2f ms, %.2f ms in 99 of 100)\n", r.Reported, r.Early, r.AnswerP50, r.AnswerP99)
+	}
 }
 
 // watch leads a transfer through the phases of its scenario and takes down what happens.
@@ -59,7 +68,8 @@ type totals struct {
 	at                                   time.Time
 	dataIn, crem, dataOut, dataLost, all float64
 	rival, rivalIn                       float64
-	restored, requests, congested        uint64
+	restored, requests, congested, early uint64
+	reports                              bridge.Reports
 	loss, m                              float64
 	why                                  string
 }
@@ -93,7 +103,7 @@ func (w *watch) phase(p *phase) error {
 		}
 	}
 	if p.rival {
-		_, err := w.r.Lab.Start(w.r.Lab.HostA, w.o.self, "-flood", topology.HostB4.String(), "-flood-rate", fmt.Sprint(int64(rivalRate)), "-flood-for", p.length.String())
+		_, err := w.r.Lab.Start(w.r.Lab.HostA, os.Args[0], "-flood", topology.HostB4.String(), "-flood-rate", fmt.Sprint(int64(rivalRate)), "-flood-for", p.length.String())
 		if err != nil {
 			return err
 		}
@@ -115,12 +125,39 @@ func (w *watch) phase(p *phase) error {
 
 func (w *watch) row(p *phase, a, b *totals) row {
 	d := b.at.Sub(a.at).Seconds()
+	times := answers(&a.reports, &b.reports)
 	return row{
+		Reported: b.reports.Losses - a.reports.Losses, Early: b.early - a.early, AnswerP50: times.percentile(0.5), AnswerP99: times.percentile(0.99),
 		Scenario: w.s.name, Phase: p.name, Protected: !w.s.unprotected, Seconds: d, DataBps: 8 * (b.dataOut - a.dataOut) / d,
 		Lost: ratio(b.dataLost-a.dataLost, b.all-a.all), Estimate: b.loss, M: b.m, Overhead: ratio(b.crem-a.crem, b.dataIn-a.dataIn),
 		Restored: b.restored - a.restored, Requests: b.requests - a.requests, Congested: b.congested - a.congested,
 		RivalBps: 8 * (b.rival - a.rival) / d, RivalSent: 8 * (b.rivalIn - a.rivalIn) / d, Why: b.why,
 	}
+}
+
+// histogram is reported packets by how many bridge.AnswerSteps their repair took.
+type histogram [bridge.AnswerSteps]uint64
+
+// answers is what a histogram gained.
+func answers(a, b *bridge.Reports) (h histogram) {
+	for i := range h {
+		h[i] = b.Answers[i] - a.Answers[i]
+	}
+	return h
+}
+
+// percentile is the time, in milliseconds and rounded up to a step, within which a share of the packets was repaired; 0 if there were none.
+func (h *histogram) percentile(share float64) float64 {
+	all, sum := uint64(0), uint64(0)
+	for _, n := range h {
+		all += n
+	}
+	for i, n := range h {
+		if sum += n; n > 0 && float64(sum) >= share*float64(all) {
+			return float64(i+1) * bridge.AnswerStep.Seconds() * 1000
+		}
+	}
+	return 0
 }
 
 func ratio(a, b float64) float64 {
@@ -139,6 +176,7 @@ func (w *watch) totals() (t totals, err error) {
 	c := &path.AToB
 	t.at = time.Now()
 	t.dataIn, t.crem, t.dataOut, t.rival = float64(c.In[wan.RoCEData].Octets), float64(c.In[wan.CREM].Octets), float64(c.Out[wan.RoCEData].Octets), float64(c.Out[wan.Other].Octets)
+	t.reports = c.Reports
 	t.rivalIn = float64(c.In[wan.Other].Octets)
 	t.all = float64(c.In[wan.RoCEData].Packets)
 	t.dataLost = float64(c.LostRandom[wan.RoCEData].Packets + c.LostBurst[wan.RoCEData].Packets + c.DroppedFull[wan.RoCEData].Packets)
@@ -164,6 +202,7 @@ func (w *watch) totals() (t totals, err error) {
 		t.loss += f.Loss
 		t.m += float64(f.M)
 		t.requests += f.Counters["requests"]
+		t.early += f.Counters["repairs_early"]
 		t.congested += f.Counters["congested_intervals"]
 	}
 	t.loss, t.m = ratio(t.loss, n), ratio(t.m, n)

@@ -9,10 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"crem.dev/crem/test/lab/trial"
@@ -29,28 +27,17 @@ type options struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, parse())
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "crem-demo:", err)
-		os.Exit(1)
-	}
+	o := parse()
+	trial.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func parse() options {
 	var o options
-	here := "build"
-	if self, err := os.Executable(); err == nil {
-		here = filepath.Dir(self)
-	}
-	flag.StringVar(&o.programs.Agent, "agent", filepath.Join(here, "crem-agent"), "`path` of crem-agent; empty: only the unprotected transfers")
-	flag.StringVar(&o.programs.WAN, "wan", filepath.Join(here, "crem-wan"), "`path` of crem-wan")
-	flag.StringVar(&o.programs.RC, "rc", filepath.Join(here, "crem-rc"), "`path` of crem-rc")
-	flag.StringVar(&o.out, "out", "build/demo.json", "`file` for the results")
+	trial.Flags(&o.programs, &o.out, &o.only, "build/demo.json", "transfers")
+	flag.Lookup("agent").Usage += "; empty: only the unprotected transfers"
+	flag.Lookup("only").Usage += ", after the lossless one"
 	flag.StringVar(&o.svg, "svg", "", "`file` for the picture; empty: none")
 	flag.StringVar(&o.details, "details", "", "`folder` for all that endpoints, emulator and agents said, a file for each transfer; empty: none")
-	flag.StringVar(&o.only, "only", "", "run only the transfers whose name contains this `text`, after the lossless one")
 	flag.Int64Var(&o.link.rate, "rate", 400_000_000, "of the link, in `bits` per second")
 	flag.DurationVar(&o.link.rtt, "rtt", 20*time.Millisecond, "round-trip `time`")
 	flag.Float64Var(&o.link.window, "window", 4, "packets in flight, in bandwidth-delay products")
