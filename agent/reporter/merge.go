@@ -76,7 +76,11 @@ func (r *Reporter) Forward(now time.Duration, x *wire.PathReport) bool {
 			return false // counted by Merge
 		}
 	}
-	if !valid(&k) || x.HopCount == 0 || octets > r.config.MTU {
+	switch {
+	case !valid(&k) || x.HopCount == 0:
+		return false // counted by Merge
+	case octets > r.config.MTU:
+		r.drop(DropTooLong)
 		return false
 	}
 	f := r.flow(k)

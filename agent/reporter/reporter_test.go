@@ -307,7 +307,7 @@ func TestSection8_2_LongDownstreamReportsAreCut(t *testing.T) {
 	b := newBench(t, testConfig())
 	long := wire.Hop{NodeID: 2, Lost: 1000, PSNs: make(wire.PSNList, 4*wire.MaxPSNs)}
 	x := downstream(1, long, long, long, long, long, long)
-	if !b.r.Merge(b.now, x) || b.r.Forward(b.now, x) {
+	if !b.r.Merge(b.now, x) || b.r.Forward(b.now, x) || b.r.Stats().Drops[DropTooLong] != 1 {
 		t.Fatal("not merged, or forwarded although it does not fit the path")
 	}
 	got := b.wait(time.Second)

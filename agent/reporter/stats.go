@@ -12,6 +12,7 @@ const (
 	DropPending                // too many reports in the making
 	DropTruncated              // a dropped PSN that did not fit the report; its packet is counted all the same
 	DropForwarded              // a Hop Entry of another report that did not fit: the report goes on by itself
+	DropTooLong                // another report that does not fit the path MTU, nor what is gathered
 	DropPaced                  // another report that would go on by itself, over the limits
 	DropOwnNode                // a Hop Entry of another report with this node's number
 	DropEvicted                // a report in the making of a flow that was forgotten for another
@@ -24,7 +25,7 @@ const (
 )
 
 var dropNames = [DropReasons]string{
-	"none", "malformed", "too_many_pending", "truncated", "forwarded", "paced", "own_node", "evicted", "unknown_flow", "partial_period", "early", "outdated",
+	"none", "malformed", "too_many_pending", "truncated", "forwarded", "too_long", "paced", "own_node", "evicted", "unknown_flow", "partial_period", "early", "outdated",
 	"repeated",
 }
 
