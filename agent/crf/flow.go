@@ -64,12 +64,13 @@ type Flow struct {
 	unseen   bool // packets may have passed without a copy before the next one
 
 	// Blocks.
-	blocks   []*block // open, by position
-	waiting  int      // blocks that wait for their tail
-	ordinary pos      // start of the newest block of which an ordinary REPAIR came
-	repaired pos      // end of that block
-	claimed  pos      // end of the furthest block of which any REPAIR came
-	request  uint16   // the last Request ID
+	blocks   []*block      // open, by position
+	waiting  int           // blocks that wait for their tail
+	ordinary pos           // start of the newest block of which an ordinary REPAIR came
+	repaired pos           // end of that block
+	bare     time.Duration // when a packet behind it was first seen, 0: none was
+	claimed  pos           // end of the furthest block of which any REPAIR came
+	request  uint16        // the last Request ID
 	ranges   rangeRound
 
 	// Delivery.
@@ -159,7 +160,7 @@ func (f *Flow) begin(psn roce.PSN) {
 // track begins to keep what is known about positions, from top on.
 func (f *Flow) track() {
 	f.start, f.trail = f.top, f.top
-	f.ordinary, f.repaired, f.claimed = f.top-1, f.top-1, f.top-1
+	f.ordinary, f.repaired, f.claimed, f.bare = f.top-1, f.top-1, f.top-1, 0
 	f.swept = (f.top - history).segment()
 	f.cursor = f.swept
 }

@@ -43,6 +43,7 @@ func (f *Flow) HandleHello(now time.Duration, h *wire.Hello, acts *[]Action) boo
 	if f.digest {
 		m.Extensions = wire.ExtDigest
 	}
+	m.Extensions |= f.hello.Extensions & wire.ExtDetail
 	f.send(m.Append(b), acts)
 	f.stats.HelloAcks++
 	if f.acks == 0 {

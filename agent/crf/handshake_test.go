@@ -40,12 +40,13 @@ func TestSection5_1_HelloAck(t *testing.T) {
 	}
 }
 
-func TestSection6_4_DigestEchoedOnlyIfOfferedAndWanted(t *testing.T) {
+func TestSection6_4_ExtensionsEchoedOnlyIfOfferedAndWanted(t *testing.T) {
 	for _, c := range []struct {
 		offered uint16
 		wanted  bool
 		want    uint16
-	}{{0, true, 0}, {wire.ExtDigest, false, 0}, {wire.ExtDigest, true, wire.ExtDigest}, {0xffff, true, wire.ExtDigest}} {
+	}{{0, true, 0}, {wire.ExtDigest, false, 0}, {wire.ExtDigest, true, wire.ExtDigest}, {wire.ExtDetail, false, wire.ExtDetail},
+		{0xffff, true, wire.ExtDigest | wire.ExtDetail}} {
 		w := newWorld(t, func(w *world) { w.hello.Extensions, w.p.Digest = c.offered, c.wanted })
 		if got := w.msgs[0].ack.Extensions; got != c.want {
 			t.Errorf("offered %#x, wanted %v: echoed %#x", c.offered, c.wanted, got)

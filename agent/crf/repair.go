@@ -54,7 +54,7 @@ func (f *Flow) HandleRepair(now time.Duration, m *wire.Repair, ce bool, acts *[]
 		f.drop(OtherBlock)
 		return
 	}
-	f.noteOrdinary(first, m)
+	f.noteOrdinary(now, first, m)
 	if b != nil {
 		f.answered(now, b, m)
 		f.add(now, b, m, acts)
@@ -148,11 +148,20 @@ func (b *block) matches(m *wire.Repair, digest bool) bool {
 }
 
 // noteOrdinary notes how far ordinary repairs have come.
-func (f *Flow) noteOrdinary(first pos, m *wire.Repair) {
+func (f *Flow) noteOrdinary(now time.Duration, first pos, m *wire.Repair) {
 	if ordinary(m) && first > f.ordinary {
 		f.ordinary = first
 		f.repaired = first + pos(m.K)
+		f.bare = 0
+		f.seeBare(now)
 		f.wake()
+	}
+}
+
+// seeBare notes since when packets come behind the newest block that has ordinary repairs.
+func (f *Flow) seeBare(now time.Duration) {
+	if f.bare == 0 && f.newest >= f.repaired {
+		f.bare = now
 	}
 }
 

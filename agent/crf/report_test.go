@@ -3,6 +3,7 @@
 package crf
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ func (w *world) reports() (sum wire.LossReport, n int, longest time.Duration) {
 		sum.CEMarked += m.loss.CEMarked
 		sum.RepairsReceived += m.loss.RepairsReceived
 		sum.RepairsCEMarked += m.loss.RepairsCEMarked
+		sum.Runs += m.loss.Runs
+		sum.Pairs += m.loss.Pairs
 		if last > 0 {
 			longest = max(longest, m.at-last)
 		}
@@ -292,5 +295,114 @@ func TestSection8_1_AbsentAfterItsReport(t *testing.T) {
 	sum, _, _ := w.reports()
 	if sum.Received != 28 || sum.Expected != 29 { // of 29 present ones, one was lost
 		t.Errorf("%+v", sum)
+	}
+}
+
+func detailed(w *world) { w.hello.Extensions |= wire.ExtDetail }
+
+// Rule 5: runs and pairs of losses are those of the sequence of packets, in whatever order the losses are found, and across reports. The oracle
+// counts them by the words of the rule.
+func TestSection8_1_RunsAndPairs(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		w := configured(t, fec.Cauchy, 16, 2, immediate, detailed)
+		const first, n = 100, 16 * 60
+		lost := map[int]bool{}
+		for block := range n / 16 {
+			lose, at := []int{}, first+16*block
+			for i := 1; i < 16; i++ { // a block begins with a packet that arrives
+				if rng.IntN(8) == 0 || lost[at+i-1] && rng.IntN(2) == 0 {
+					lost[at+i] = true
+					lose = append(lose, at+i)
+				}
+			}
+			w.packets(at, 16, lose...)
+			for i := range rng.IntN(3) { // some are restored at once, others asked for, and given up
+				w.repair(w.src.repair(at, 16, i))
+			}
+			w.wait(time.Duration(rng.IntN(2000)) * time.Microsecond)
+		}
+		w.packets(first+n, 1)
+		w.wait(20 * testRTT)
+		runs, pairs := 0, 0
+		for p := range lost {
+			if !lost[p-1] {
+				runs++
+			}
+			for q := p &^ 31; q < p; q++ {
+				if lost[q] {
+					pairs++
+				}
+			}
+		}
+		sum, reports, _ := w.reports()
+		if int(sum.Expected-sum.Received) != len(lost) || int(sum.Runs) != runs || int(sum.Pairs) != pairs || reports < 5 {
+			t.Errorf("%d lost in %d runs with %d pairs, %d reports say %+v", len(lost), runs, pairs, reports, sum)
+		}
+	}
+}
+
+// What turns out to be absent leaves its run and its pairs again.
+func TestSection8_1_AbsentIsInNoRun(t *testing.T) {
+	for _, absent := range [][]int{{104}, {105}, {104, 105, 106}} {
+		w := configured(t, fec.Cauchy, 16, 2, immediate, detailed)
+		w.packets(100, 16, 104, 105, 106)
+		w.wait(testRTT / 2) // named in a request, and told of
+		present := fec.Full(16)
+		for _, p := range absent {
+			present.Clear(p - 100)
+		}
+		info := w.src.info(100, 16)
+		info.Present = present
+		w.repair(info)
+		w.wait(20 * testRTT)
+		w.packets(116, 32)
+		w.packets(148, 3, 149) // later losses make up for what was told too much
+		w.packets(151, 64)
+		w.packets(215, 3, 216)
+		w.wait(20 * testRTT)
+		left := 3 - len(absent)
+		runs := map[int]int{0: 0, 2: 1}[left]
+		if left == 2 && absent[0] == 105 {
+			runs = 2
+		}
+		r := &w.f.report
+		sum, _, _ := w.reports()
+		if got := int64(sum.Runs) + r.runs; got != int64(runs)+2 {
+			t.Errorf("without %v: %d runs, want %d", absent, got, runs+2)
+		}
+		if got := int64(sum.Pairs) + r.pairs; got != int64(left*(left-1)/2) {
+			t.Errorf("without %v: %d pairs", absent, got)
+		}
+	}
+}
+
+// Rule 5: the report says for how long packets wait behind a gap; it follows SetParams. Without the extension it is as the draft has it.
+func TestSection8_1_HoldIsTold(t *testing.T) {
+	for _, c := range []struct {
+		opts []option
+		want wire.LossReport
+	}{
+		{[]option{detailed}, wire.LossReport{Detailed: true, Hold: 100_000}},
+		{[]option{detailed, immediate}, wire.LossReport{Detailed: true, Hold: wire.HoldUnbounded}},
+		{[]option{detailed, with(func(p *Params) { p.MaxHold = 2 * time.Hour })}, wire.LossReport{Detailed: true, Hold: wire.HoldUnbounded - 1}},
+		{nil, wire.LossReport{}},
+	} {
+		w := configured(t, fec.Cauchy, 8, 0, c.opts...)
+		w.packets(100, 20)
+		w.wait(testRTT)
+		m := w.msgs[len(w.msgs)-1].loss
+		if m.Expected != 20 || m.Detailed != c.want.Detailed || m.Hold != c.want.Hold {
+			t.Errorf("%+v, want %+v", m, c.want)
+		}
+	}
+	w := configured(t, fec.Cauchy, 8, 0, detailed)
+	p := w.p
+	p.MaxHold = 7 * time.Millisecond
+	w.f.SetParams(w.now, &p, &w.acts)
+	w.packets(100, 20)
+	w.wait(testRTT)
+	if m := w.msgs[len(w.msgs)-1].loss; m.Hold != 7000 {
+		t.Errorf("%+v", m)
 	}
 }

@@ -132,12 +132,15 @@ func (f *Flow) name(now time.Duration, p pos) {
 // rangeWarranted says that no REPAIR is to be expected any more for a gap that is older than the tolerance, so that only a range
 // request helps (Section 7.1, rule 2): the flow's blocks carry no ordinary symbols at present, or those of a later block have
 // come, or the flow has gone on for longer than the repairs of a block are spread, or time has passed for a block to be closed
-// (SRTTmin/2, CSF 4) and its repairs to come (SRTT/4).
+// (SRTTmin/2, CSF 4) and its repairs to come (SRTT/4). A slow flow has none inside its messages (Section 5.3, rule 8), which shows after a round
+// trip without one.
 func (f *Flow) rangeWarranted(now time.Duration, g *gap) bool {
 	c := &f.configs[len(f.configs)-1]
 	reach := pos(f.reach)
 	switch {
 	case c.m == 0, f.newest-f.repaired > 4*reach, f.ordinary > g.first, f.newest-g.first >= 2*reach+reach/2:
+		return true
+	case f.bare != 0 && now-f.bare > f.rtt.smooth+f.rtt.tolerance():
 		return true
 	}
 	return now-g.since >= f.rtt.tolerance()+f.rtt.smooth*3/4

@@ -429,3 +429,32 @@ func TestSection6_3_RepairAheadOfThePackets(t *testing.T) {
 		t.Errorf("%d positions missing, %+v", w.f.stats.Missing, r)
 	}
 }
+
+// Section 7.1, rule 3: a slow flow whose blocks have no ordinary symbols inside its messages shows it by a round trip without one: then a gap is asked
+// for when the tolerance is over, where else that waits until a block's repairs would have come.
+func TestSection7_1_SlowFlowsAreAskedForSoon(t *testing.T) {
+	for _, c := range []struct {
+		bare int // packets behind the newest block with repairs, a quarter of a round trip apart
+		soon bool
+	}{{1, false}, {3, false}, {5, true}, {9, true}} {
+		w := configured(t, fec.Cauchy, 32, 2, with(longHold))
+		w.packets(100, 4)
+		w.repair(w.src.repair(100, 4, 0))
+		for i := range c.bare {
+			w.packets(104+i, 1)
+			w.wait(testRTT / 4)
+		}
+		w.packets(104+c.bare, 1, 104+c.bare)
+		w.wait(testRTT / 4)
+		w.requests()
+		w.packets(105+c.bare, 1)
+		w.wait(w.f.rtt.tolerance())
+		if got := len(w.requests()) == 1; got != c.soon {
+			t.Errorf("%d packets without a symbol: asked for at once: %v", c.bare, got)
+		}
+		w.wait(testRTT)
+		if got := len(w.requests()) > 0; got == c.soon {
+			t.Errorf("%d packets without a symbol: asked for later: %v", c.bare, got)
+		}
+	}
+}

@@ -101,6 +101,7 @@ func (f *Flow) follow(p, end pos, pkt *roce.Packet, gaveUp bool, acts *[]Action)
 
 // take sorts out what a packet is: new, the first copy of an older position, or a further copy.
 func (f *Flow) take(now time.Duration, p, end pos, pkt *roce.Packet, gaveUp bool, acts *[]Action) {
+	f.settleDoubts(now)
 	switch {
 	case p-f.top > restartJump:
 		f.drop(GapTooLarge)
@@ -125,6 +126,7 @@ func (f *Flow) take(now time.Duration, p, end pos, pkt *roce.Packet, gaveUp bool
 	c := f.keep(p, s, pkt, cause, acts)
 	if p > f.newest {
 		f.advance(p, end, pkt)
+		f.seeBare(now)
 	}
 	f.resent(p, end, pkt, false, gaveUp, acts)
 	f.deliver(p, end, pkt, c, true, gaveUp, acts)

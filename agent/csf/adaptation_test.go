@@ -4,6 +4,7 @@ package csf_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,6 +71,39 @@ func TestSection5_3_LossStepIsFollowedInThreeRoundTrips(t *testing.T) {
 	}
 }
 
+// Section 5.3, rule 5: where losses come to be in runs of five at the same mean rate, lossModel Empirical has as many symbols as they need within four round
+// trips, and keeps them; where they are independent it has at most one more than the Independent model.
+func TestSection5_3_RunsAreFollowed(t *testing.T) {
+	const rate, length = 1e-2, 5
+	const apart = 3 // of the flow's own packets: repair symbols are between them
+	params := wide()
+	params.LossModel, params.MaxM = csf.Empirical, 40
+	for seed := range uint64(2) {
+		p := newPair(t, wan.Settings{Seed: 50 + seed, Loss: rate})
+		f := p.established(params, pairGap)
+		p.run(25 * pairRTT)
+		best := fec.MinRepair(32, rate, 1e-4, 20)
+		if d := f.during(10 * pairRTT); d.ordinary/d.blocks > float64(best)+1 {
+			t.Errorf("seed %d: %.2f symbols a block for independent losses, the best is %d", seed, d.ordinary/d.blocks, best)
+		}
+		p.setPath(wan.Settings{BurstLoss: rate, BurstLength: length})
+		need := fec.MinBurstRepair(32, rate, apart, 1e-3, 40)
+		took := p.runUntil(50*pairRTT, func() bool { return f.csf.Stats().M >= need })
+		if took > 4*pairRTT {
+			t.Errorf("seed %d: %d symbols after %.1f round trips", seed, need, ratio(took, pairRTT))
+		}
+		p.run(10 * pairRTT)
+		d := f.during(20 * pairRTT)
+		if d.incomplete > 2e-3*d.blocks {
+			t.Errorf("seed %d: %g of %g blocks incomplete with %.2f symbols", seed, d.incomplete, d.blocks, d.ordinary/d.blocks)
+		}
+		if s := f.csf.Stats(); s.Burst < apart-1 || s.Burst > apart+1 {
+			t.Errorf("seed %d: runs of %.2f", seed, s.Burst)
+		}
+		t.Logf("seed %d: %d symbols after %.1f round trips; then %.2f, %g of %g blocks incomplete", seed, need, ratio(took, pairRTT), d.ordinary/d.blocks, d.incomplete, d.blocks)
+	}
+}
+
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
 // A new flow between two sites that others have told of has the right m in its first block.
@@ -132,9 +166,46 @@ func TestSection5_3_AsGoodAsAFixedCodeForHalf(t *testing.T) {
 			slow[i] = p99(f.finished)
 		}
 		t.Logf("a loss of %g: p99 %v with %.3f of the repair octets of EC(32, 8), whose p99 is %v", c.loss, slow[1], repair[1]/repair[0], slow[0])
-		// A block's packets and the repairs spread over the next block are two blocks of packets. A coded answer now and then comes on top of m.
-		if repair[1] > 1.005*c.share*repair[0] || slow[1] > slow[0]+2*32*gap {
+		// A block's packets and the repairs spread over the next block are two blocks of packets.
+		if repair[1] > c.share*repair[0] || slow[1] > slow[0]+2*32*gap {
 			t.Errorf("want p99 within two blocks of that, with %g of its octets at most", c.share)
+		}
+	}
+}
+
+// A slow sender pays for few symbols, although its blocks close with few packets: what it loses inside a message is repaired on request, and
+// its messages take a round trip longer at most than those of a code that doubles every packet.
+func TestSection5_3_SlowSendersPayLittle(t *testing.T) {
+	for _, c := range []struct {
+		gap time.Duration
+		pay float64 // repair octets of the source's
+	}{{pairRTT / 64, 0.15}, {pairRTT / 16, 0.31}, {pairRTT / 4, 0.05}, {pairRTT * 4 / 5, 0.05}} {
+		var slow [2]time.Duration
+		var pay [2]float64
+		for i, params := range []*csf.Params{fixedCode(1), profile()} {
+			p := newPair(t, wan.Settings{Seed: 40, Loss: 1e-2})
+			var flows []*stream
+			for range 20 {
+				flows = append(flows, p.established(params, c.gap))
+			}
+			p.run(200 * c.gap)
+			var source, repair float64
+			var done []time.Duration
+			before := make([]tally, len(flows))
+			for j, f := range flows {
+				before[j], f.finished = f.tally(), nil
+			}
+			p.run(10 * msgLen * c.gap)
+			for j, f := range flows {
+				now := f.tally()
+				source, repair = source+now.source-before[j].source, repair+now.repair-before[j].repair
+				done = append(done, f.finished...)
+			}
+			slow[i], pay[i] = p99(done), repair/source
+		}
+		t.Logf("a packet every %v: repair octets %.3f of the source's, p99 %v; with every block's m = 1 %.3f, %v", c.gap, pay[1], slow[1], pay[0], slow[0])
+		if pay[1] > c.pay || slow[1] > slow[0]+pairRTT+pairRTT/4 {
+			t.Errorf("a packet every %v: want %.2f of the octets, and p99 within a round trip and a quarter", c.gap, c.pay)
 		}
 	}
 }
@@ -197,36 +268,85 @@ func TestSection10_DropsInTheSendersOwnQueue(t *testing.T) {
 	}
 }
 
-// The breaker opens, closes and gives up within a round trip of when the reports can tell, which takes half of one.
+// fate is what became of a packet.
+type fate struct {
+	due  time.Duration // when it arrives, or would have
+	lost bool
+}
+
+// impaired is the times at which more than a tenth of the packets of the last second are lost, by the words of Section 10, rule 5: the first, and the
+// last.
+func impaired(all []fate) (first, last time.Duration) {
+	lost, from := 0, 0
+	for i, x := range all {
+		if x.lost {
+			lost++
+		}
+		for ; all[from].due <= x.due-time.Second; from++ {
+			if all[from].lost {
+				lost--
+			}
+		}
+		if 10*lost > i+1-from && x.due-all[0].due >= time.Second {
+			if last = x.due; first == 0 {
+				first = last
+			}
+		}
+	}
+	return first, last
+}
+
+// Section 10, rule 5: the breaker opens, closes and gives up within a round trip, on average, of when the condition holds, or has been absent for long
+// enough, where packets arrive, and never before it.
 func TestSection10_BreakerInTime(t *testing.T) {
 	const (
 		gap  = 20 * pairGap
-		late = pairRTT + pairRTT/2
-		luck = 50 * time.Millisecond // as many losses more or fewer in a second are chance
+		late = pairRTT + pairRTT/2 + pairRTT/16 // where the loss is near the threshold a few packets are some milliseconds; it is looked at so often
 	)
+	var lags []time.Duration
 	for _, loss := range []float64{0.12, 0.2, 0.5} {
-		p := newPair(t, wan.Settings{Seed: 8, Loss: 1e-3})
-		f := p.established(profile(), gap)
-		p.run(2 * time.Second)
-		p.lose(loss)
-		opened := p.runUntil(5*time.Second, func() bool { return f.csf.State() == csf.Suspended })
-		// A tenth of the packets of a second is lost when the loss has lasted so long; and when so much of it is left.
-		part := time.Duration(0.1 / loss * float64(time.Second))
-		if opened < part-luck || opened > part+luck+late {
-			t.Errorf("a loss of %g: open after %v, want %v", loss, opened, part)
+		for seed := range uint64(3) {
+			p := newPair(t, wan.Settings{Seed: 8 + seed, Loss: 1e-3})
+			f := p.established(profile(), gap)
+			f.fates = make([]fate, 0, 1<<18)
+			p.run(2 * time.Second)
+			p.lose(loss)
+			p.runUntil(5*time.Second, func() bool { return f.csf.State() == csf.Suspended })
+			opened := p.now
+			p.run(2 * time.Second)
+			want, _ := impaired(f.fates)
+			if opened < want || opened > want+late {
+				t.Errorf("a loss of %g (seed %d): open %v after the condition, want %v at most", loss, seed, opened-want, late)
+			}
+			lags = append(lags, opened-want)
+			f.fates = f.fates[:0]
+			p.run(2 * time.Second)
+			p.lose(1e-3)
+			p.runUntil(20*time.Second, func() bool { return f.csf.State() == csf.Protecting })
+			_, last := impaired(f.fates)
+			if want := last + 10*time.Second; p.now < want || p.now > want+late {
+				t.Errorf("a loss of %g (seed %d): closed %v after ten seconds without the condition, want %v at most", loss, seed, p.now-want, late)
+			}
+			lags = append(lags, p.now-last-10*time.Second)
+			if seed > 0 {
+				continue
+			}
+			p.lose(loss)
+			p.runUntil(5*time.Second, func() bool { return f.csf.State() == csf.Suspended })
+			ended := p.runUntil(70*time.Second, func() bool { return f.csf.State() != csf.Suspended })
+			if ended < time.Minute-pairRTT || ended > time.Minute+late || f.csf.Explain().Why != csf.WhyImpaired {
+				t.Errorf("a loss of %g: ended %v after it opened: %v", loss, ended, f.csf.Explain())
+			}
 		}
-		p.run(2 * time.Second)
-		p.lose(1e-3)
-		closed := p.runUntil(20*time.Second, func() bool { return f.csf.State() == csf.Protecting })
-		if want := 11*time.Second - part; closed < want-luck || closed > want+luck+late {
-			t.Errorf("a loss of %g: closed %v after it, want %v", loss, closed, want)
-		}
-		p.lose(loss)
-		p.runUntil(5*time.Second, func() bool { return f.csf.State() == csf.Suspended })
-		ended := p.runUntil(70*time.Second, func() bool { return f.csf.State() != csf.Suspended })
-		if ended < time.Minute-pairRTT/8 || ended > time.Minute+late || f.csf.Explain().Why != csf.WhyImpaired {
-			t.Errorf("a loss of %g: ended %v after it opened: %v", loss, ended, f.csf.Explain())
-		}
+	}
+	sum := time.Duration(0)
+	for _, l := range lags {
+		sum += l
+	}
+	mean := sum / time.Duration(len(lags))
+	t.Logf("%v after the condition on average, %v at most", mean, slices.Max(lags))
+	if mean > pairRTT {
+		t.Errorf("%v after the condition on average, want a round trip", mean)
 	}
 	p := newPair(t, wan.Settings{Seed: 8, Loss: 0.09})
 	f := p.established(profile(), gap)

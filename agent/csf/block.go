@@ -102,7 +102,7 @@ func (f *Flow) handleNew(now time.Duration, pkt *roce.Packet, consumed int) {
 	b := f.open
 	if b != nil {
 		switch {
-		case now-f.lastNew >= f.burstGap():
+		case now-f.lastNew >= f.silence():
 			f.closeBlock(now, ByGap)
 		case now-b.openedAt >= f.rtt.min()/2:
 			f.closeBlock(now, ByAge)
@@ -111,6 +111,7 @@ func (f *Flow) handleNew(now time.Duration, pkt *roce.Packet, consumed int) {
 		}
 		b = f.open
 	}
+	f.pace.next(now-f.lastNew, pkt.Opcode().Ends())
 	f.lastNew = now
 	f.age(now)
 	if b == nil {
@@ -144,7 +145,7 @@ func (f *Flow) openBlock(now time.Duration, pkt *roce.Packet) *block {
 	}
 	b.put(0, c)
 	f.open = b
-	f.armBlocks(now + min(f.burstGap(), f.rtt.min()/2))
+	f.armBlocks(now + min(f.silence(), f.rtt.min()/2))
 	return b
 }
 
@@ -264,8 +265,8 @@ func (f *Flow) pollBlocks(now time.Duration) {
 		return
 	}
 	f.blockAt = roce.Never
-	silent := f.lastNew + f.burstGap()
 	if b := f.open; b != nil {
+		silent := f.lastNew + f.silence()
 		age := b.openedAt + f.rtt.min()/2
 		switch {
 		case now >= silent:
@@ -277,7 +278,7 @@ func (f *Flow) pollBlocks(now time.Duration) {
 		}
 	}
 	if f.spreading() {
-		if due := min(silent, f.flushAt); now >= due {
+		if due := min(f.lastNew+f.burstGap(), f.flushAt); now >= due {
 			f.release()
 		} else {
 			f.armBlocks(due)

@@ -112,11 +112,13 @@ func (f *Flow) usable(s fec.Scheme, k int) bool {
 // oneIsEnough reports whether a single symbol meets the target, with some hysteresis: XOR is left when it doesn't, and chosen again
 // when it would at twice the loss.
 func (f *Flow) oneIsEnough(k int) bool {
-	known, _ := f.evidence()
-	if f.current == nil || f.current.scheme != fec.XOR {
-		known.lost = min(2*known.lost, known.sent)
+	e, _ := f.evidence()
+	if f.current != nil && f.current.scheme == fec.XOR {
+		return f.needed(k, 2, e) <= 1
 	}
-	return f.needed(k, 2, known) <= 1
+	twice := *e
+	twice.double()
+	return f.needed(k, 2, &twice) <= 1
 }
 
 // bound is the m of a configuration: never more than both ends allow and the Repair Indices give, with some left for two coded

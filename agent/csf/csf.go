@@ -51,7 +51,8 @@ type Flow struct {
 	unheard       int           // source packets since the peer was heard
 	unheardAt     time.Duration // the first of them
 	limits        limits
-	digest        bool // agreed
+	hold          time.Duration // the peer holds packets behind a gap for so long; 0: not told
+	digest        bool          // agreed
 	digestOffered bool
 	closeReason   wire.CloseReason
 	idleAt        time.Duration
@@ -83,6 +84,7 @@ type Flow struct {
 	maxSeen     int // longest P
 	lastSource  time.Duration
 	lastNew     time.Duration
+	pace        pace
 	rtt         rtt
 	sample      ackSample
 	acked       bool // RDMA acknowledgements of this flow can be seen
@@ -290,6 +292,7 @@ func (f *Flow) Poll(now time.Duration, acts *[]Action) {
 	f.pollHello(now, acts)
 	f.pollProposal(now, acts)
 	f.pollRefusal(now, acts)
+	f.pollBreaker(now)
 	f.pollBlocks(now)
 	f.expire(now)
 	f.pump(now, acts)
@@ -300,7 +303,7 @@ func (f *Flow) Poll(now time.Duration, acts *[]Action) {
 // NextDeadline is when Poll must be called next, roce.Never if not at all. It is asked after every other call. It may be
 // earlier than anything really due, never later, and Poll always moves it past its now.
 func (f *Flow) NextDeadline() time.Duration {
-	return min(f.hello.due, f.proposal.due, f.refused.again, f.blockAt, f.expireAt, f.sendAt, f.quietAt, f.idleAt)
+	return min(f.hello.due, f.proposal.due, f.refused.again, f.blockAt, f.expireAt, f.sendAt, f.quietAt, f.idleAt, f.breakerDeadline())
 }
 
 // State returns where the flow stands.

@@ -174,8 +174,8 @@ func (f *Flow) answerProbe(now time.Duration, id uint8) bool {
 	}
 	f.endProbe()
 	if d.sample(now, now-d.sentAt) {
-		known, _ := f.evidence()
-		d.rise = rise{since: now, trips: 1, level: d.trip, before: known, burst: f.loss.burst()}
+		e, _ := f.evidence()
+		d.rise = rise{since: now, trips: 1, level: d.trip, before: e.known(), burst: e.burst()}
 	}
 	f.tripAt = now
 	f.sampleRTT(now, d.trip, true)

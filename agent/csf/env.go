@@ -98,7 +98,7 @@ func (e *Env) path(site string) *lossEstimate {
 }
 
 // learn makes a flow's report known to the flows that come after it.
-func (e *Env) learn(site string, expected, lost int, raise bool) {
+func (e *Env) learn(site string, i interval) {
 	if site == "" {
 		return
 	}
@@ -110,5 +110,5 @@ func (e *Env) learn(site string, expected, lost int, raise bool) {
 		p = &lossEstimate{}
 		e.paths[site] = p
 	}
-	p.add(expected, lost, raise)
+	p.add(i)
 }

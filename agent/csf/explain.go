@@ -34,6 +34,7 @@ const (
 	WhyOnDemand   // one coded round meets the target
 	WhyTarget     // the smallest m that meets the target
 	WhyMaxM       // the target needs more than the bound
+	WhySparse     // a slow sender, whose losses are left to requests
 	WhyBudget     // the limits on repair traffic
 	WhyCongestion // congestion on the repair path
 	WhyRestrained // congestion on the flow's path
@@ -65,7 +66,8 @@ type Explanation struct {
 // Explain says why the flow has this m, or why it is not protected.
 func (f *Flow) Explain() Explanation {
 	s, p := f.Stats(), f.params
-	known, ofSite := f.evidence()
+	estimate, ofSite := f.evidence()
+	known := estimate.known()
 	e := Explanation{
 		State: f.state, Why: f.why, Status: f.refused.status, Reason: f.closeReason, M: s.M, K: s.K, Epsilon: f.epsilon(), MTUNeed: s.MTUNeed, MTUHave: s.MTUHave,
 		Loss: s.Loss, Seen: known.sent, SeenLost: known.lost, OfSite: ofSite, Burst: s.Burst, SRTT: s.SRTT, CE: s.CE,
@@ -143,6 +145,8 @@ func (e Explanation) reason() string {
 		return fmt.Sprintf("m = %d: at a loss of %.2g it is the least that keeps blocks of %d complete within %.2g.", e.M, e.Loss, e.K, e.Epsilon)
 	case WhyMaxM:
 		return fmt.Sprintf("m = %d: a loss of %.2g needs more for a target of %.2g; raise maxRepairSymbols.", e.M, e.Loss, e.Epsilon)
+	case WhySparse:
+		return fmt.Sprintf("m = %d: the flow sends too few packets in a round trip for more within %.2g of its octets; what is lost before the end of a message is repaired on request.", e.M, e.Ratio)
 	case WhyBudget:
 		return fmt.Sprintf("m = %d: a loss of %.2g needs more, but repair traffic is limited to %.2g of the flow's; raise maxRepairRatio or maxRepairBandwidth.", e.M, e.Loss, e.Ratio)
 	case WhyRestrained:

@@ -88,8 +88,9 @@ func (f *Flow) sendHello(now time.Duration, acts *[]Action) {
 		MTU: uint16(f.announcedMTU()), Nonce: f.hello.nonce,
 	}
 	f.announced = int(m.MTU)
+	m.Extensions = wire.ExtDetail
 	if f.params.Digest {
-		m.Extensions = wire.ExtDigest
+		m.Extensions |= wire.ExtDigest
 	}
 	for _, p := range f.peers {
 		f.stats.Hellos++
@@ -169,6 +170,7 @@ func (f *Flow) unbind(why Why) {
 	f.restraint.until = 0
 	f.endProbe()
 	f.redundancy.forget()
+	f.hold = 0
 	f.why = why
 	f.settle()
 }

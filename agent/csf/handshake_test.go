@@ -99,14 +99,14 @@ func TestSection5_1_HelloContents(t *testing.T) {
 		t.Fatalf("HELLO to %v", hellos)
 	}
 	h := hellos[0].hello
-	if h.Flow != w.f.descriptor || h.Nonce == 0 || h.Nonce != hellos[1].hello.Nonce || h.MTU != 1024 || h.Extensions != wire.ExtDigest || h.Schemes&2 == 0 {
+	if h.Flow != w.f.descriptor || h.Nonce == 0 || h.Nonce != hellos[1].hello.Nonce || h.MTU != 1024 || h.Extensions != wire.ExtDigest|wire.ExtDetail || h.Schemes&2 == 0 {
 		t.Errorf("%+v", h)
 	}
 	p = defaults()
 	p.Digest = false
 	w = newWorld(t, p)
 	w.write(1)
-	if e := w.lastOf(wire.TypeHello).hello.Extensions; e != 0 {
+	if e := w.lastOf(wire.TypeHello).hello.Extensions; e != wire.ExtDetail {
 		t.Errorf("extensions %x without the digest", e)
 	}
 }

@@ -30,6 +30,12 @@ const (
 	// congestedCE is the CE fraction on source packets above which an interval's loss is congestion (Section 5.3, rule 2).
 	congestedCE = 0.01
 
+	// clusterMemory losses are remembered of how they cluster, priorAlone more are assumed to have been independent, and pairs of them are counted in
+	// stretches of clusterLen packets (Section 8.1, rule 5).
+	clusterMemory = 128
+	priorAlone    = 2
+	clusterLen    = 32
+
 	// maxBurst bounds the estimated burst length.
 	maxBurst = 64
 )
@@ -84,17 +90,29 @@ type lossEstimate struct {
 	// Dispersion of the losses of an interval: squared deviation from the expected number, and the expected number. Their
 	// ratio is 1 for independent losses.
 	deviation, expected float64
+
+	clusters clusters
 }
 
-// add takes an interval in which lost of expected packets did not arrive. Without raise the estimate may only fall: loss by
-// congestion never raises m (Section 5.3, rule 1).
-func (e *lossEstimate) add(expected, lost int, raise bool) {
-	if expected <= 0 {
+// interval is what a LOSS_REPORT says of losses.
+type interval struct {
+	sent, lost  int
+	raise       bool // loss by transmission; without it the estimate may only fall: loss by congestion never raises m (Section 5.3, rule 1)
+	detailed    bool // the peer tells of runs and pairs
+	runs, pairs uint32
+}
+
+// add takes an interval.
+func (e *lossEstimate) add(i interval) {
+	if i.sent <= 0 {
 		return
 	}
-	n, x := float64(expected), float64(lost)
-	if !raise && x/n > e.p() {
+	n, x := float64(i.sent), float64(i.lost)
+	if !i.raise && x/n > e.p() {
 		return
+	}
+	if i.detailed && i.raise {
+		e.clusters.add(n, x, &i)
 	}
 	burst := e.burst()
 	e.disperse(n, x, burst)
@@ -154,6 +172,12 @@ func (e *lossEstimate) doubt() {
 // known is the evidence that the estimate rests on: the longest memory.
 func (e *lossEstimate) known() seen { return e.by[memories-1] }
 
+// double makes what is known that of twice the loss rate.
+func (e *lossEstimate) double() {
+	s := &e.by[memories-1]
+	s.lost = min(2*s.lost, s.sent)
+}
+
 // p is the estimated loss rate.
 func (e *lossEstimate) p() float64 { return e.known().rate() }
 
@@ -171,31 +195,43 @@ func (e *lossEstimate) disperse(n, x, burst float64) {
 	e.expected = (1-w)*e.expected + w*mean
 }
 
-// burst is the estimated mean length of a run of losses, at least 1. For runs of geometric length B the dispersion is 2B-1. Until
-// losses have shown something else they are taken to be independent.
+// burst is the mean length of runs of losses that would disperse losses over blocks as they are, at least 1: for runs of geometric length B the
+// dispersion is 2B-1. Until losses have shown something else they are taken to be independent. A peer that tells of pairs of losses shows their
+// dispersion within a block; of others only that over whole intervals is known.
 func (e *lossEstimate) burst() float64 {
 	dispersion := (e.deviation + priorDispersed) / (e.expected + priorDispersed)
+	if e.clusters.told {
+		dispersion = e.clusters.dispersion()
+	}
 	return min(max((dispersion+1)/2, 1), maxBurst)
 }
 
-// evidence is what the flow's m is chosen by: all that is known of the pair of sites, unless the flow's own losses contradict it.
-func (f *Flow) evidence() (known seen, ofSite bool) {
-	own, site := f.loss.known(), f.env.path(f.params.PeerSite)
-	if site == nil || site.known().sent <= own.sent || !own.agrees(site.known(), site.burst()) {
-		return own, false
+// runLength is the mean length of a run of losses.
+func (e *lossEstimate) runLength() float64 {
+	if e.clusters.told {
+		return e.clusters.runLength()
 	}
-	return site.known(), true
+	return e.burst()
+}
+
+// evidence is what the flow's m is chosen by: all that is known of the pair of sites, unless the flow's own losses contradict it.
+func (f *Flow) evidence() (e *lossEstimate, ofSite bool) {
+	site := f.env.path(f.params.PeerSite)
+	if site == nil || site.known().sent <= f.loss.known().sent || !f.loss.known().agrees(site.known(), site.burst()) {
+		return &f.loss, false
+	}
+	return site, true
 }
 
 // lossRate is the estimate p.
 func (f *Flow) lossRate() float64 {
-	known, _ := f.evidence()
-	return known.rate()
+	e, _ := f.evidence()
+	return e.p()
 }
 
-// estimate takes an interval in which lost of expected packets did not arrive.
-func (f *Flow) estimate(expected, lost int, congested bool) {
-	f.loss.add(expected, lost, !congested)
-	f.env.learn(f.params.PeerSite, expected, lost, !congested)
+// estimate takes an interval.
+func (f *Flow) estimate(i interval) {
+	f.loss.add(i)
+	f.env.learn(f.params.PeerSite, i)
 	f.redundancy.forget()
 }

@@ -133,6 +133,7 @@ type stream struct {
 	acked    int
 	finished []time.Duration // completion times of messages
 	frame    []byte
+	fates    []fate // of its packets, if anybody asks
 }
 
 // open adds a flow that begins to send now, a packet every gap.
@@ -142,7 +143,7 @@ func (p *pair) open(params *csf.Params, gap time.Duration) *stream {
 	f.csf = csf.New(p.now, d, []netip.AddrPort{gateway}, params, p.csfs)
 	f.frame = frames.RoCE{
 		Headers: frames.Headers{Src: east, Dst: west, SrcPort: 50000, TOS: 0x6a, ID: 7},
-		Opcode:  roce.WriteMiddle, QPN: f.label, Data: make([]byte, pairData),
+		Opcode:  roce.SendMiddle, QPN: f.label, Data: make([]byte, pairData),
 	}.Frame()
 	p.flows = append(p.flows, f)
 	return f
@@ -241,8 +242,8 @@ func (p *pair) step() {
 	}
 }
 
-// offer puts a frame on a line.
-func (p *pair) offer(l *wan.Line, c cargo) {
+// offer puts a frame on a line. It is false if the frame is lost.
+func (p *pair) offer(l *wan.Line, c cargo) bool {
 	var token uint32
 	if n := len(p.spare); n > 0 {
 		token, p.spare = p.spare[n-1], p.spare[:n-1]
@@ -255,7 +256,9 @@ func (p *pair) offer(l *wan.Line, c cargo) {
 	p.cargo[token] = c
 	if l.Offer(p.now, token, c.frame) == 0 {
 		p.spare = append(p.spare, token)
+		return false
 	}
+	return true
 }
 
 // transmit sends the flow's next packet, and the oldest that did not arrive again when it is overdue, as a transport does.
@@ -283,8 +286,13 @@ func (f *stream) sentAt(n int) time.Duration { return f.p.now - time.Duration(f.
 func (f *stream) put(n int) {
 	psn := roce.PSN(0).Add(n)
 	binary.BigEndian.PutUint32(f.frame[42+8:], uint32(psn))
-	if n%msgLen == msgLen-1 {
-		f.frame[42+8] = 0x80 // the last packet of a message asks for an acknowledgement
+	f.frame[42] = byte(roce.SendMiddle)
+	switch n % msgLen {
+	case 0:
+		f.frame[42] = byte(roce.SendFirst)
+	case msgLen - 1:
+		f.frame[42] = byte(roce.SendLast)
+		f.frame[42+8] = 0x80 // it asks for an acknowledgement
 	}
 	P := f.frame[42:]
 	binary.LittleEndian.PutUint32(P[len(P)-4:], roce.ICRC(f.frame[:42], P))
@@ -293,7 +301,10 @@ func (f *stream) put(n int) {
 		return
 	}
 	f.csf.HandleSource(f.p.now, &pkt, &f.p.acts)
-	f.p.offer(f.p.there, cargo{flow: f, frame: f.frame})
+	arrives := f.p.offer(f.p.there, cargo{flow: f, frame: f.frame})
+	if f.fates != nil {
+		f.fates = append(f.fates, fate{due: f.p.now + pairRTT/2, lost: !arrives})
+	}
 	f.p.act(f)
 }
 

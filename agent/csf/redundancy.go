@@ -14,19 +14,46 @@ const (
 	// coded round meets the target, and returns when p is under half of it (Section 5.3, rule 4).
 	leaveClean  = 1.2
 	returnClean = 0.5
+
+	// savedPart of what a block leaves of epsilon is saved up for others. The rest covers what an estimate does not know, and that an incomplete block
+	// delays all messages of a round trip.
+	savedPart = 0.1
 )
 
 // redundancy is the choice of m (Section 5.3).
 type redundancy struct {
-	byCount [256]uint8 // m+1 by number of sources, 0: not computed since the last change
-	onRound bool       // OnDemand relies on coded rounds: m = 0
-	decided bool       // onRound has been set once
-	credit  float64    // part of a symbol that the reaction to congestion still allows
-	limit   Why        // what decided the last m
+	byCount [256]choiceOfM // by number of sources
+	spare   float64        // what the blocks before left of epsilon
+	onRound bool           // OnDemand relies on coded rounds: m = 0
+	decided bool           // onRound has been set once
+	credit  float64        // part of a symbol that the reaction to congestion still allows
+	limit   Why            // what decided the last m
+}
+
+// choiceOfM is the smallest m that meets the target, and what it leaves to chance.
+type choiceOfM struct {
+	m     uint8
+	known bool    // computed since the last change
+	risk  float32 // of being incomplete, with m symbols
+	less  float32 // the same with one fewer, 0 where m is 0
 }
 
 // forget drops what was computed: loss estimate, parameters or configuration have changed.
-func (r *redundancy) forget() { r.byCount = [256]uint8{} }
+func (r *redundancy) forget() { r.byCount = [256]choiceOfM{} }
+
+// spend takes a block's choice. The smallest m leaves a part of epsilon unused, because symbols are whole: it is saved up until a block can do
+// with one symbol fewer. So of all blocks a share of epsilon at most is incomplete, and no symbol is sent beyond that. No more is saved
+// than one such block takes.
+func (r *redundancy) spend(c *choiceOfM, epsilon float64) int {
+	less := float64(c.less)
+	r.spare = min(r.spare, less)
+	if c.m > 0 && r.spare+epsilon >= less {
+		r.spare += epsilon - less
+		return int(c.m) - 1
+	}
+	r.spare += savedPart * (epsilon - float64(c.risk))
+	return int(c.m)
+}
 
 // epsilon is the target for one block. With MessageSize it is what the blocks of a message may miss each, so that the whole
 // message meets Epsilon.
@@ -42,23 +69,33 @@ func (f *Flow) epsilon() float64 {
 
 // needed is the smallest m, up to most, that meets the target for a block of n sources. It weighs how much is known: little
 // evidence asks for more.
-func (f *Flow) needed(n, most int, known seen) int {
+func (f *Flow) needed(n, most int, e *lossEstimate) int {
+	known, burst := e.known(), e.burst()
 	if f.params.FixedM >= 0 {
 		return min(f.params.FixedM, most)
 	}
 	if f.params.LossModel == Empirical {
-		burst := f.loss.burst()
 		return fec.MinBurstRepair(n, known.upper(burst), burst, f.epsilon(), most)
 	}
 	a, b := known.beta()
 	return fec.MinRepairGiven(n, a, b, f.epsilon(), most)
 }
 
+// risk is the probability that a block of n sources and m symbols loses more than m packets.
+func (f *Flow) risk(n, m int, e *lossEstimate) float64 {
+	known, burst := e.known(), e.burst()
+	if f.params.LossModel == Empirical {
+		return fec.BurstTail(n+m, m, known.upper(burst), burst)
+	}
+	a, b := known.beta()
+	return fec.TailGiven(n+m, m, a, b)
+}
+
 // targetM is how many ordinary symbols a block of n sources should have. It only reckons with loss; what Section 10 takes off
 // comes later.
-func (f *Flow) targetM(b *block, n int) int {
+func (f *Flow) targetM(b *block, n int, cause CloseCause) int {
 	r := &f.redundancy
-	most := f.mostOrdinary(b)
+	most, bound := f.mostOrdinary(b), WhyMaxM
 	switch {
 	case f.breaker.open:
 		r.limit = WhyBreaker
@@ -70,17 +107,29 @@ func (f *Flow) targetM(b *block, n int) int {
 		r.limit = WhyOnDemand
 		return 0
 	}
-	if r.byCount[n] == 0 {
-		enough := min(f.params.MaxM+1, maxOrdinary) // one more than allowed tells that more is needed
-		known, _ := f.evidence()
-		r.byCount[n] = uint8(f.needed(n, enough, known) + 1)
+	c := &r.byCount[n]
+	if !c.known {
+		f.choose(c, n)
 	}
-	m := int(r.byCount[n]) - 1
+	if few := int(f.params.MaxRepairRatio * float64(n)); few < most && f.onRequest(cause) {
+		most, bound = few, WhySparse
+	}
+	if int(c.m) > most {
+		r.limit = bound
+		return most
+	}
 	r.limit = WhyTarget
-	if m > most {
-		m, r.limit = most, WhyMaxM
+	return r.spend(c, f.epsilon())
+}
+
+// choose computes the choice for a block of n sources.
+func (f *Flow) choose(c *choiceOfM, n int) {
+	e, _ := f.evidence()
+	m := f.needed(n, min(f.params.MaxM+1, maxOrdinary), e) // one more than allowed tells that more is needed
+	*c = choiceOfM{m: uint8(m), known: true, risk: float32(f.risk(n, m, e))}
+	if m > 0 {
+		c.less = float32(f.risk(n, m-1, e))
 	}
-	return m
 }
 
 // mostOrdinary is the bound of a block's ordinary symbols. A smaller MaxM acts at once, without a new configuration.

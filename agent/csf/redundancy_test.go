@@ -26,6 +26,7 @@ func (w *world) setLoss(p float64) {
 		memory *= longerBy
 	}
 	w.f.redundancy.forget()
+	w.f.redundancy.spare = 0
 }
 
 // symbols sends a block of n packets and returns how many ordinary symbols it gets.
@@ -221,7 +222,7 @@ func TestSection5_3_Empirical(t *testing.T) {
 				lost++
 			}
 		}
-		e.add(1000, lost, true)
+		e.add(interval{sent: 1000, lost: lost, raise: true})
 	}
 	if b := e.burst(); b > 1.6 {
 		t.Errorf("mean run of independent losses estimated at %.1f", b)
@@ -238,7 +239,7 @@ func reports(e *lossEstimate, rng *rand.Rand, n, each int, p float64, done func(
 				lost++
 			}
 		}
-		e.add(each, lost, true)
+		e.add(interval{sent: each, lost: lost, raise: true})
 		seen += each
 	}
 	return seen
@@ -298,24 +299,24 @@ func TestSection5_3_StepsAreFollowed(t *testing.T) {
 // Ten packets prove nothing: a single loss among few is no loss rate of ten percent, and none among few no clean path.
 func TestSection5_3_LittleEvidenceMovesLittle(t *testing.T) {
 	clean := &lossEstimate{}
-	clean.add(10, 0, true)
+	clean.add(interval{sent: 10, lost: 0, raise: true})
 	a, b := clean.known().beta()
 	if m := fec.MinRepairGiven(32, a, b, 1e-4, 100); m < 1 {
 		t.Errorf("m = %d after ten packets", m)
 	}
 	one := &lossEstimate{}
-	one.add(10, 1, true)
+	one.add(interval{sent: 10, lost: 1, raise: true})
 	if p := one.p(); p > 0.011 {
 		t.Errorf("p = %g after one loss among ten packets", p)
 	}
 	known := &lossEstimate{}
-	known.add(1_000_000, 1000, true)
+	known.add(interval{sent: 1_000_000, lost: 1000, raise: true})
 	before := known.p()
-	known.add(10, 1, true)
+	known.add(interval{sent: 10, lost: 1, raise: true})
 	if p := known.p(); math.Abs(p-before) > 0.01*before {
 		t.Errorf("p went from %g to %g for ten packets", before, p)
 	}
-	known.add(0, 0, true)
+	known.add(interval{sent: 0, lost: 0, raise: true})
 	if p := known.p(); math.Abs(p-before) > 0.01*before {
 		t.Errorf("an empty interval changes p to %g", p)
 	}
@@ -374,7 +375,7 @@ func TestSection5_3_OwnLossesOverrule(t *testing.T) {
 		w.report(1000, 990, nil)
 	}
 	for range 200 {
-		w.env.learn("west", 1000, 0, true) // of other flows
+		w.env.learn("west", interval{sent: 1000, lost: 0, raise: true}) // of other flows
 	}
 	if site := w.env.path("west").known(); site.sent < 50_000 || site.rate() > 5e-4 {
 		t.Fatalf("the others saw %+v", site)
@@ -417,5 +418,76 @@ func TestSection8_1_ReportsThatMakeNoSense(t *testing.T) {
 	w.f.HandlePathReport(w.now, gateway, &wire.PathReport{}, &w.acts)
 	if w.take(); w.f.Stats().PathReports != 1 {
 		t.Error("PATH_REPORT is not counted")
+	}
+}
+
+// Section 5.3, rule 4: symbols are whole, so the smallest m leaves a part of epsilon. A tenth of it is saved up, and every block that has one symbol
+// fewer is paid from it: over any run of blocks the target holds on average, and fewer symbols are sent.
+func TestSection5_3_WhatIsLeftOfEpsilonIsSpent(t *testing.T) {
+	const blocks, n = 2000, 32
+	for _, loss := range []float64{1e-5, 1e-4, 1e-3, 1e-2} {
+		p := defaults()
+		p.MaxRepairRatio = 4
+		w := protected(t, p, 1)
+		w.setLoss(loss)
+		best, sent, risk := naiveMin(n, loss, 1e-4), 0, 0.0
+		for i := range blocks {
+			m := w.f.redundancy.spend(w.choice(n), 1e-4)
+			if i == 0 && m != best || m < best-1 || m > best {
+				t.Fatalf("a loss of %g: block %d has %d symbols, the smallest m is %d", loss, i, m, best)
+			}
+			sent += m
+			if risk += fec.Tail(n+m, m, loss); risk > float64(i+1)*1e-4*1.001 {
+				t.Fatalf("a loss of %g: after %d blocks %g of them are incomplete", loss, i+1, risk/float64(i+1))
+			}
+		}
+		left := 1e-4 - fec.Tail(n+best, best, loss)
+		share := savedPart * left / (savedPart*left + fec.Tail(n+best-1, best-1, loss) - 1e-4) // of blocks with one fewer
+		if got, want := float64(sent)/blocks, float64(best)-share; math.Abs(got-want) > 0.01 {
+			t.Errorf("a loss of %g: %.3f symbols a block, want %.3f", loss, got, want)
+		}
+	}
+}
+
+// choice is the choice for a block of n sources.
+func (w *world) choice(n int) *choiceOfM {
+	c := &w.f.redundancy.byCount[n]
+	if !c.known {
+		w.f.choose(c, n)
+	}
+	return c
+}
+
+// What was saved at another loss rate pays for one block at most, and what is withheld by a limit uses it up.
+func TestSection5_3_LittleIsSaved(t *testing.T) {
+	p := defaults()
+	p.MaxRepairRatio = 4
+	w := protected(t, p, 1)
+	w.setLoss(1e-5)
+	for range 1000 {
+		w.f.redundancy.spend(w.choice(32), 1e-4)
+	}
+	spare := w.f.redundancy.spare
+	w.setLoss(5e-3)
+	w.f.redundancy.spare = 1
+	best, fewer := naiveMin(32, 5e-3, 1e-4), 0
+	for range 10 {
+		if w.f.redundancy.spend(w.choice(32), 1e-4) < best {
+			fewer++
+		}
+	}
+	if fewer != 1 || spare > 1e-3 {
+		t.Errorf("%d of 10 blocks have a symbol fewer; %g was saved", fewer, spare)
+	}
+	q := *p
+	q.MaxRepairRatio = 0
+	w.setParams(&q)
+	w.setLoss(2e-2)
+	w.f.redundancy.spare = 1e-3
+	for i := range 10 {
+		w.symbols(roce.PSN(1000+32*i), 32)
+	}
+	if w.f.redundancy.limit != WhyBudget || w.f.redundancy.spare > 1e-4 {
+		t.Errorf("limit %d, %g saved", w.f.redundancy.limit, w.f.redundancy.spare)
 	}
 }

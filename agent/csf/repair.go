@@ -21,8 +21,11 @@ func (f *Flow) repairSize(c *config, retx bool) int {
 // over the packets of the next block. There is no next block in sight when the burst has ended.
 func (f *Flow) schedule(now time.Duration, b *block, cause CloseCause) {
 	f.release()
-	n := f.affordable(now, b, f.reduced(now, f.targetM(b, b.present.Count())))
-	f.stats.M = n
+	m := f.targetM(b, b.present.Count(), cause)
+	n := f.affordable(now, b, f.reduced(now, m))
+	if f.stats.M = n; n < m {
+		f.redundancy.spare = 0 // what was withheld has used it up
+	}
 	if n == 0 {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
 
@@ -39,7 +40,10 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	congested = congested || float64(m.CEMarked) > congestedCE*float64(m.Received)
 	f.followDelay(now)
 	f.delay.report(m.Expected, lostOf(m), congested || lost < lostOf(m))
-	f.estimate(int(m.Expected), int(lost), congested || f.delay.rises())
+	f.estimate(interval{
+		sent: int(m.Expected), lost: int(lost), raise: !congested && !f.delay.rises(), detailed: m.Detailed && lost == lostOf(m), runs: m.Runs, pairs: m.Pairs,
+	})
+	f.learnHold(m)
 	congested = congested || lost < lostOf(m) || f.delay.congestion()
 	if congested {
 		f.stats.Congested++
@@ -63,4 +67,16 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	f.reconfigure(now, acts)
 	f.probe(now, acts)
 	f.pump(now, acts)
+}
+
+// learnHold takes how long the CRF holds packets behind a gap.
+func (f *Flow) learnHold(m *wire.LossReport) {
+	switch {
+	case !m.Detailed:
+		f.hold = 0
+	case m.Hold == wire.HoldUnbounded:
+		f.hold = roce.Never
+	default:
+		f.hold = time.Duration(m.Hold) * time.Microsecond
+	}
 }

@@ -129,7 +129,8 @@ func (f *Flow) Stats() *Stats {
 	if c := f.current; c != nil {
 		s.K, s.T, s.Scheme = c.k, c.T, c.scheme
 	}
-	s.Loss, s.Burst = f.lossRate(), f.loss.burst()
+	e, _ := f.evidence()
+	s.Loss, s.Burst = e.p(), e.runLength()
 	s.SRTT, s.SRTTMin = f.rtt.smoothed(), f.rtt.min()
 	s.BreakerOpen, s.RepairShare = f.breaker.open, f.repairPath.share
 	s.Retained, s.Digest, s.RDMAMTU = f.retained.len(), f.digest, f.announcedMTU()

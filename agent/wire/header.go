@@ -53,6 +53,7 @@ const (
 	FlagDigest    = 0x10 // REPAIR: the block digest is present (extension ExtDigest)
 	FlagFallback  = 0x20 // REPAIR_REQUEST: answer with Source Copy symbols
 	FlagRanges    = 0x10 // REPAIR_REQUEST: the PSN-range form
+	FlagDetail    = 0x80 // LOSS_REPORT: how losses cluster, and how long packets are held (extension ExtDetail)
 	FlagTruncated = 0x80 // PATH_REPORT: lists of dropped PSNs were cut
 )
 

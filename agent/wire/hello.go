@@ -37,9 +37,11 @@ type FlowDescriptor struct {
 	Label    uint32     // 24 bits: the destination queue pair number
 }
 
-// ExtDigest is the extension bit of HELLO and HELLO_ACK for the block digest: set in HELLO by a CSF that sends it,
-// echoed in HELLO_ACK by a CRF that checks it.
-const ExtDigest uint16 = 0x0001
+// Extension bits of HELLO and HELLO_ACK: set in HELLO by a CSF that has the extension, echoed in HELLO_ACK by a CRF that has it too.
+const (
+	ExtDigest uint16 = 0x0001 // the block digest: the CSF sends it, the CRF checks it
+	ExtDetail uint16 = 0x0002 // LOSS_REPORT says how losses cluster, and how long the CRF holds packets
+)
 
 // Hello is a HELLO message: the CSF asks for protection of a flow. Its Flow ID is zero.
 //

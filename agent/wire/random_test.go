@@ -100,7 +100,12 @@ func (g generator) message(t Type) message {
 	case TypeRepairRequest:
 		return g.request()
 	case TypeLossReport:
-		return &LossReport{g.Uint32(), g.Uint32(), g.Uint32(), g.Uint32(), g.Uint32(), g.Uint32(), g.Uint32(), g.Uint32(), g.Uint32()}
+		x := &LossReport{FlowID: g.Uint32(), Interval: g.Uint32(), Expected: g.Uint32(), Received: g.Uint32(), Restored: g.Uint32(), Incomplete: g.Uint32(),
+			CEMarked: g.Uint32(), RepairsReceived: g.Uint32(), RepairsCEMarked: g.Uint32(), Detailed: g.bool()}
+		if x.Detailed {
+			x.Runs, x.Pairs, x.Hold = g.Uint32(), g.Uint32(), g.Uint32()
+		}
+		return x
 	case TypePathReport:
 		return g.path()
 	default:

@@ -121,6 +121,9 @@ var golden = []struct {
 		&RepairRequest{FlowID: 0xbeef, ByRanges: true, Fallback: true, RequestID: 0x1237, Ranges: RangeList{}}},
 	{"LOSS_REPORT", `17000028 0000beef 000061a8 00000001 00000002 00000003 00000004 00000005 00000006 ffffffff`,
 		&LossReport{FlowID: 0xbeef, Interval: 25000, Expected: 1, Received: 2, Restored: 3, Incomplete: 4, CEMarked: 5, RepairsReceived: 6, RepairsCEMarked: 0xffffffff}},
+	{"LOSS_REPORT in detail", `17800034 0000beef 000061a8 000003e8 000003de 00000009 00000004 00000005 0000003c 00000007 00000003 00000015 0000c350`,
+		&LossReport{FlowID: 0xbeef, Interval: 25000, Expected: 1000, Received: 990, Restored: 9, Incomplete: 4, CEMarked: 5, RepairsReceived: 60, RepairsCEMarked: 7,
+			Detailed: true, Runs: 3, Pairs: 21, Hold: 50000}},
 	{"PATH_REPORT", `
 		18800048 00000000 03020400 0a010002 0a020003 00000015
 		00000007 00000000 00000002 fffffff6 01020000 00001000 00001002
@@ -241,7 +244,8 @@ func TestSection9_ReservedBitsIgnored(t *testing.T) {
 		{"PARAM_ACK", []string{"0a ff", "0b ff", "01 ff"}},
 		{"REPAIR_REQUEST of a block", []string{"12 ff", "13 ff", "18 7f", "1b ff", "01 cf"}},
 		{"REPAIR_REQUEST of ranges", []string{"01 cf"}},
-		{"LOSS_REPORT", []string{"01 ff"}},
+		{"LOSS_REPORT", []string{"01 7f"}},
+		{"LOSS_REPORT in detail", []string{"01 7f"}},
 		{"PATH_REPORT", []string{"0b ff", "14 ff", "2a ff", "2b ff", "2c ff", "30 ff", "46 ff", "01 7f"}},
 		{"CLOSE", []string{"09 ff", "0a ff", "0b ff", "01 ff"}},
 	} {
@@ -291,6 +295,8 @@ func TestSection9_Malformed(t *testing.T) {
 		{"REPAIR_REQUEST with k 0", `16000014 0000beef 02010003 00100005 12340000`},
 		{"REPAIR_REQUEST with more ranges counted than there are", `16100014 0000beef 12360003 fffffe03 00100001`},
 		{"REPAIR_REQUEST with fewer ranges counted than there are", `16100014 0000beef 12360001 fffffe03 00100001`},
+		{"LOSS_REPORT without the words that its flag tells of", `17800028 0000beef 000061a8 00000001 00000002 00000003 00000004 00000005 00000006 ffffffff`},
+		{"LOSS_REPORT with words that its flag does not tell of", `17000034 0000beef 000061a8 00000001 00000002 00000003 00000004 00000005 00000006 ffffffff 00000001 00000002 00000003`},
 		{"PATH_REPORT with 17 entries", `18000018 00000000 03110400 0a010002 0a020003 00000015`},
 		{"PATH_REPORT with AF 0", `18000018 00000000 03000000 0a010002 0a020003 00000015`},
 		{"PATH_REPORT with an entry too few", `18000018 00000000 03010400 0a010002 0a020003 00000015`},

@@ -35,6 +35,7 @@ f.info = ProtoField.bool("crem.flags.info", "INFO: no symbol", 8, nil, 0x20)
 f.has_digest = ProtoField.bool("crem.flags.digest", "DIGEST: block digest", 8, nil, 0x10)
 f.fallback = ProtoField.bool("crem.flags.fallback", "FALLBACK: Source Copies wanted", 8, nil, 0x20)
 f.ranges = ProtoField.bool("crem.flags.ranges", "RANGES: PSN-range form", 8, nil, 0x10)
+f.detail = ProtoField.bool("crem.flags.detail", "DETAIL: runs, pairs and hold time", 8, nil, 0x80)
 f.truncated = ProtoField.bool("crem.flags.truncated", "Truncated: lists of PSNs were cut", 8, nil, 0x80)
 f.length = ProtoField.uint16("crem.length", "Length")
 f.flow_id = ProtoField.uint32("crem.flow_id", "Flow ID", base.HEX)
@@ -64,6 +65,7 @@ f.max_t = ProtoField.uint16("crem.max_t", "Max T")
 f.mtu = ProtoField.uint16("crem.rdma_mtu", "RDMA MTU")
 f.extensions = ProtoField.uint16("crem.extensions", "Extension bits", base.HEX)
 f.ext_digest = ProtoField.bool("crem.extensions.digest", "Block digest", 16, nil, 0x0001)
+f.ext_detail = ProtoField.bool("crem.extensions.detail", "LOSS_REPORT in detail", 16, nil, 0x0002)
 f.nonce = ProtoField.uint64("crem.nonce", "Sender Nonce", base.HEX)
 f.open_blocks = ProtoField.uint16("crem.max_open_blocks", "Max Open Blocks")
 f.src4 = ProtoField.ipv4("crem.src", "Flow source")
@@ -92,6 +94,9 @@ f.incomplete = ProtoField.uint32("crem.incomplete_blocks", "Incomplete Blocks")
 f.ce = ProtoField.uint32("crem.ce_marked", "CE Marked")
 f.repairs = ProtoField.uint32("crem.repairs_received", "Repairs Received")
 f.repairs_ce = ProtoField.uint32("crem.repairs_ce_marked", "Repairs CE Marked")
+f.runs = ProtoField.uint32("crem.loss_runs", "Loss Runs")
+f.pairs = ProtoField.uint32("crem.loss_pairs", "Loss Pairs")
+f.hold = ProtoField.uint32("crem.hold", "Hold (us)")
 
 f.method = ProtoField.uint8("crem.method", "Method", base.DEC, methods)
 f.entries = ProtoField.uint8("crem.entry_count", "Entry Count")
@@ -190,7 +195,9 @@ function Reader:limits()
 	self:add(f.max_t, 2)
 	self:add(f.mtu, 2)
 	local range = self:take(2)
-	self.tree:add(f.extensions, range):add(f.ext_digest, range)
+	local extensions = self.tree:add(f.extensions, range)
+	extensions:add(f.ext_digest, range)
+	extensions:add(f.ext_detail, range)
 	return kind, af
 end
 
@@ -273,11 +280,14 @@ body[6] = function(r, flags)
 	return string.format("request %d: block 0x%06x k=%d r=%d M=%d%s", id, start, k, held, m, suffix)
 end
 
-body[7] = function(r)
+body[7] = function(r, flags)
 	r:add(f.interval, 4)
 	local expected, received = r:add(f.expected, 4):uint(), r:add(f.received, 4):uint()
 	local restored = r:add(f.restored, 4):uint()
 	for _, field in ipairs({ f.incomplete, f.ce, f.repairs, f.repairs_ce }) do r:add(field, 4) end
+	if bit.band(flags, 0x80) ~= 0 then
+		for _, field in ipairs({ f.runs, f.pairs, f.hold }) do r:add(field, 4) end
+	end
 	return string.format("expected %d received %d restored %d", expected, received, restored)
 end
 
@@ -319,6 +329,7 @@ end
 local type_flags = {
 	[1] = { f.retx, f.last, f.info, f.has_digest },
 	[6] = { f.fallback, f.ranges },
+	[7] = { f.detail },
 	[8] = { f.truncated },
 }
 

@@ -89,6 +89,7 @@ func frames(t testing.TB) (all [][]byte) {
 	send(&wire.RepairRequest{FlowID: 0xbeef, ConfigID: 1, Scheme: fec.Cauchy, K: 8, Held: 1, Start: 0x1000, M: 3, RequestID: 9, Fallback: true, Lost: lost})
 	send(&wire.RepairRequest{FlowID: 0xbeef, RequestID: 10, ByRanges: true, Ranges: wire.RangeList{}.Append(wire.Range{Start: 0xfffffe, Count: 3}).Append(wire.Range{Start: 0x1000, Count: 1})})
 	send(&wire.LossReport{FlowID: 0xbeef, Interval: 25000, Expected: 1000, Received: 990, Restored: 9, Incomplete: 4, CEMarked: 5, RepairsReceived: 60, RepairsCEMarked: 7})
+	send(&wire.LossReport{FlowID: 0xbeef, Interval: 10000, Expected: 500, Received: 490, Restored: 10, RepairsReceived: 30, Detailed: true, Runs: 3, Pairs: 21, Hold: 50000})
 	send(&report)
 	send(&wire.Close{FlowID: 0xbeef, Reason: wire.CloseImpaired})
 

@@ -178,10 +178,14 @@ func lossReport(b []byte) (line, error) {
 	if err != nil {
 		return nil, err
 	}
-	return line{
+	fields := line{
 		{"interval_us", x.Interval}, {"expected", x.Expected}, {"received", x.Received}, {"restored", x.Restored}, {"incomplete", x.Incomplete},
 		{"ce", x.CEMarked}, {"repairs", x.RepairsReceived}, {"repairs_ce", x.RepairsCEMarked},
-	}, nil
+	}
+	if x.Detailed {
+		fields = append(fields, line{{"runs", x.Runs}, {"pairs", x.Pairs}, {"hold_us", x.Hold}}...)
+	}
+	return fields, nil
 }
 
 func pathReport(b []byte) (line, error) {

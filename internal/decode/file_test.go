@@ -68,13 +68,13 @@ func TestErrors(t *testing.T) {
 		{"empty", nil, "not a capture: neither pcap nor pcapng"},
 		{"text", []byte("not a capture at all, but long enough"), "not a capture: neither pcap nor pcapng"},
 		{"half a file header", good[:20], "not a capture: neither pcap nor pcapng"},
-		{"half a packet", good[:len(good)-3], "after packet 25: unexpected EOF"},
+		{"half a packet", good[:len(good)-3], "after packet 26: unexpected EOF"},
 		{"a packet header alone", good[:24+16], "after packet 0: unexpected EOF"},
 		{"half a packet header", good[:24+7], "after packet 0: unexpected EOF"},
 		{"a length beyond reason", append(bytes.Clone(good[:24+8]), 0, 0, 0, 0x7f, 0, 0, 0, 0x7f), "damaged file"},
 		{"half a gzip header", []byte{0x1f, 0x8b, 8}, "not a capture: unexpected EOF"},
 		{"wireless", pcap(t, 105, 1<<16, all), "link type 105 is not supported: capture on an Ethernet interface or with -i any"},
-		{"half a block", pcapng(t, all)[:2000], "unexpected EOF"},
+		{"half a block", pcapng(t, all)[:2001], "unexpected EOF"},
 		{"a section without its order", []byte{0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 1, 2, 3, 4}, errBlock.Error()},
 	} {
 		_, err := Capture(&bytes.Buffer{}, bytes.NewReader(c.capture), Options{})
