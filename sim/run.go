@@ -34,6 +34,7 @@ type Simulation struct {
 
 	sender   endpoint.Sender
 	receiver endpoint.Receiver
+	poster   endpoint.Poster // one of the two
 	forth    *world.Pipe[gateway.Packet]
 	back     *world.Pipe[gateway.Packet]
 	near     *gateway.Sender   // nil without CREM
@@ -70,6 +71,7 @@ func New(s Scenario) (*Simulation, error) {
 	if x.sender, x.receiver, err = endpoint.New(s.Transport, path); err != nil {
 		return nil, fmt.Errorf("transport: %w", err)
 	}
+	x.poster = endpoint.PosterOf(x.sender, x.receiver)
 	x.ideal = s.ideal(path)
 	if p := s.Protection; p.Send != nil {
 		if p.Receive == nil {
@@ -77,8 +79,8 @@ func New(s Scenario) (*Simulation, error) {
 		}
 		inFlight := min(int64(s.RTT()/path.Packet)+1, s.Packets()*int64(s.Outstanding))
 		scale := gateway.NewScale(s.MTU, int(inFlight), s.Thin)
-		x.near = gateway.NewSender(p.Send, scale, p.Memory, s.Seed, &x.bufs)
-		x.far = gateway.NewReceiver(p.Receive, scale, p.Memory, &x.bufs)
+		x.near = gateway.NewSender(p.Send, scale, s.Transport.Operation, p.Memory, s.Seed, &x.bufs)
+		x.far = gateway.NewReceiver(p.Receive, scale, s.Transport.Operation, p.Memory, &x.bufs)
 	}
 	return x, nil
 }
@@ -114,7 +116,7 @@ func (x *Simulation) Step(events int) bool {
 }
 
 func (x *Simulation) over() bool {
-	return x.completed == x.scenario.Warmup+x.scenario.Messages || x.sender.Err() != ""
+	return x.completed == x.scenario.Warmup+x.scenario.Messages || x.poster.Err() != ""
 }
 
 // NextDeadline is when the next thing happens.
@@ -174,7 +176,7 @@ func (x *Simulation) happen() {
 	}
 	switch {
 	case x.posts() <= now:
-		x.sender.Post(now, x.scenario.MessageOctets)
+		x.poster.Post(now, x.scenario.MessageOctets)
 		x.posted++
 	case x.near != nil && x.near.NextDeadline() <= now:
 		x.near.Poll(now, &x.out)
@@ -222,6 +224,7 @@ func (x *Simulation) arrive(p gateway.Packet, marks world.Marks) {
 	switch {
 	case x.far == nil:
 		x.receiver.Handle(x.now, &p.Packet)
+		x.collect()
 		return
 	case p.Message() && !p.Cut:
 		x.far.ArriveMessage(x.now, &p, marks, &x.got, &x.out)
@@ -240,6 +243,7 @@ func (x *Simulation) deliver() {
 		x.receiver.Handle(x.now, &x.got[i])
 	}
 	x.got = x.got[:0]
+	x.collect()
 	x.send(x.back)
 }
 
@@ -255,7 +259,12 @@ func (x *Simulation) comeBack(p gateway.Packet) {
 		x.near.Answer(x.now, &p.Packet)
 	}
 	x.sender.Handle(x.now, &p.Packet)
-	x.done = x.sender.Completed(x.done[:0])
+	x.collect()
+}
+
+// collect takes what has completed.
+func (x *Simulation) collect() {
+	x.done = x.poster.Completed(x.done[:0])
 	for _, d := range x.done {
 		if x.completed++; x.completed > x.scenario.Warmup {
 			x.completions = append(x.completions, d.Completed-d.Posted)
@@ -285,7 +294,7 @@ func (x *Simulation) Completed() (done, all int) {
 // Result is what has come of the scenario so far.
 func (x *Simulation) Result() Result {
 	r := Result{
-		Done: x.completed == x.scenario.Warmup+x.scenario.Messages, Error: x.sender.Err(), Now: x.now, Began: x.began, Ideal: x.ideal,
+		Done: x.completed == x.scenario.Warmup+x.scenario.Messages, Error: x.poster.Err(), Now: x.now, Began: x.began, Ideal: x.ideal,
 		Completions: x.completions,
 		Cost:        x.cost().minus(x.before),
 		Sender:      *x.sender.Stats(), Receiver: *x.receiver.Stats(), Link: *x.forth.Stats(), Back: *x.back.Stats(),

@@ -79,6 +79,9 @@ func (s Scenario) normal() (Scenario, error) {
 	case s.Protection.Send != nil && s.MTU > maxCREMMTU:
 		return s, fmt.Errorf("CREM protects RDMA MTUs up to %d, not %d", maxCREMMTU, s.MTU)
 	}
+	if s.Protection.Send != nil && s.Transport.Operation == endpoint.Read {
+		return s, errors.New("the simulator has no CREM for READ responses; write WRITE, which costs the same packets")
+	}
 	if s.Back == nil {
 		back := s.Link
 		s.Back = &back

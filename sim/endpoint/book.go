@@ -17,6 +17,8 @@ func (t *transfer) end() uint64 { return t.first + t.packets }
 type book struct {
 	path  Path
 	bare  bool
+	op    Operation
+	kind  Kind
 	open  []transfer
 	cur   int    // transfer of the packet asked for last
 	end   uint64 // number after the last posted packet
@@ -51,19 +53,37 @@ func (b *book) packet(seq uint64) Packet {
 	t := b.of(seq)
 	i := seq - t.first
 	data := min(int64(b.path.MTU), t.octets-int64(i)*int64(b.path.MTU))
-	message := max(uint64(rdmaMessage/b.path.MTU), 1) // packets
-	p := Packet{
-		Kind: Data, Seq: seq, Other: seq, Data: int32(data), Octets: int32(data),
-		First: i%message == 0, Last: (i+1)%message == 0 || i+1 == t.packets,
-	}
-	if b.bare {
-		return p
-	}
-	p.Octets += headers + int32(-data&3)
-	if p.First {
-		p.Octets += reth
-	}
+	message := b.messagePackets()
+	p := Packet{Kind: Data, Seq: seq, Other: seq, Data: int32(data), First: i%message == 0, Last: (i+1)%message == 0 || i+1 == t.packets}
+	p.Octets = b.size(&p)
 	return p
+}
+
+// messagePackets is the packets of the longest RDMA message.
+func (b *book) messagePackets() uint64 { return max(uint64(rdmaMessage/b.path.MTU), 1) }
+
+// message returns the first packet of the RDMA message that a packet of an open transfer belongs to, and the number after its last.
+func (b *book) message(seq uint64) (first, end uint64) {
+	t, n := b.of(seq), b.messagePackets()
+	first = seq - (seq-t.first)%n
+	return first, min(first+n, t.end())
+}
+
+// size is the octets of the frame of a data packet.
+func (b *book) size(p *Packet) int32 {
+	if b.bare {
+		return p.Data
+	}
+	size := p.Data + -p.Data&3 + headers
+	switch {
+	case b.kind == MRC:
+		size += mrcEach
+	case b.op == Write && p.First:
+		size += reth
+	case b.op == Read && (p.First || p.Last):
+		size += aeth
+	}
+	return size
 }
 
 // sent counts a packet with data or parity.
@@ -109,12 +129,24 @@ func (b *book) Stats() *SenderStats { return &b.stats }
 
 // Ideal is how many octets the packets of one transfer have together.
 func Ideal(c Config, p Path, octets int64) (packets, wire int64) {
-	b := book{path: p, bare: c.Bare}
+	b := book{path: p, bare: c.Bare, op: c.Operation, kind: c.Kind}
 	t := b.post(0, octets)
 	packets = int64(t.packets)
 	if c.Bare {
 		return packets, octets
 	}
+	wire = octets + packets*headers + -octets&3
 	messages := (octets + rdmaMessage - 1) / rdmaMessage
-	return packets, octets + packets*headers + messages*reth + -octets&3
+	switch {
+	case c.Kind == MRC:
+		wire += packets * mrcEach
+	case c.Operation == Write:
+		wire += messages * reth
+	case c.Operation == Read:
+		wire += 2 * messages * aeth
+		if last := octets - (messages-1)*rdmaMessage; last <= int64(p.MTU) { // first and last are one packet
+			wire -= aeth
+		}
+	}
+	return packets, wire
 }

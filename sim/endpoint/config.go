@@ -31,9 +31,20 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
+// Operation is what RDMA does with the data of a transfer.
+type Operation uint8
+
+// Operations. Only GoBackN has others than Write.
+const (
+	Write Operation = iota
+	Send
+	Read
+)
+
 // Config is the settings of a transport. Where 0 stands for a default, it follows from the link.
 type Config struct {
-	Kind Kind
+	Kind      Kind
+	Operation Operation
 
 	// Window bounds the packets sent and not acknowledged. 0: SelectiveRepeat and Coded as many as numbering allows, the others twice the
 	// packets of a round trip.
@@ -51,6 +62,9 @@ type Config struct {
 	Distance int
 	// NACK makes the receiver of SelectiveRepeat name missing packets, so that a loss costs one round trip.
 	NACK bool
+
+	// Reads is how many READs a requester has under way; 0: 16.
+	Reads int
 
 	// Code is the erasure code of Coded.
 	Code Code
@@ -82,6 +96,7 @@ const (
 	usualRetries   = 7
 	usualPatience  = 0.5
 	usualDistance  = 16
+	usualReads     = 16
 	repeatRTTs     = 3
 )
 
@@ -92,6 +107,8 @@ func (c Config) normal(p Path) (Config, error) {
 		return c, fmt.Errorf("transport %d is not known", c.Kind)
 	case c.Window < 0 || c.Window > maxWindow || c.Timeout < 0:
 		return c, errors.New("a window is between 0 and 2^23 packets, a timeout not negative")
+	case c.Operation > Read || c.Operation != Write && c.Kind != GoBackN || c.Reads < 0:
+		return c, errors.New("only go-back-N has SEND and READ; how many READs are under way is not negative")
 	case c.Range < 0 || c.Range > maxWindow || c.Distance < 0 || c.Kind == MRC && (c.Range%rangeUnit != 0 || c.Range > mostRange):
 		return c, errors.New("a range is between 0 and 2^23 packets, that of MRC a multiple of 128 up to 32,640; a distance is not negative")
 	case c.Kind == Coded && (c.Code.K < 1 || c.Code.K > 64 || c.Code.M < 1 || c.Code.M > 64 || c.Code.Patience < 0):
@@ -125,6 +142,9 @@ func (c Config) normal(p Path) (Config, error) {
 	if c.Distance == 0 {
 		c.Distance = usualDistance
 	}
+	if c.Reads == 0 {
+		c.Reads = usualReads
+	}
 	if c.Retries == 0 {
 		c.Retries = usualRetries
 	}
@@ -149,7 +169,12 @@ func New(c Config, p Path) (Sender, Receiver, error) {
 		return newMRCSender(c, p), newMRCReceiver(c), nil
 	case VeRoCE:
 		return newVeRoCESender(c, p), newVeRoCEReceiver(c), nil
+	case GoBackN:
+		if c.Operation == Read {
+			r := newReadRequester(c, p)
+			return &readResponder{asker: r}, r, nil
+		}
 	default:
-		return newGoBackNSender(c, p), newGoBackNReceiver(c), nil
 	}
+	return newGoBackNSender(c, p), newGoBackNReceiver(c), nil
 }

@@ -7,7 +7,8 @@
 //
 // Where a transport is:
 //
-//	gobackn.go   RoCEv2 RC: go-back-N, one NAK a gap, local ACK timeout, retry count
+//	gobackn.go   RoCEv2 RC, WRITE and SEND: go-back-N, one NAK a gap, local ACK timeout, retry count
+//	read.go      RoCEv2 RC, READ: responses in order, implied NAK, local ACK timeout, retry count
 //	repeat.go    selective repeat with a retransmission timeout, with or without NACKs (SDR-RDMA Section 4.1)
 //	coded.go     a fixed erasure code, MDS or XOR, that falls back to selective repeat (SDR-RDMA Section 4.2)
 //	mrc.go       Multipath Reliable Connection: SACK, NACK, max_psn_range, local ACK timeout

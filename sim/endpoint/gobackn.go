@@ -11,7 +11,7 @@ import (
 // ackInterval is how many packets are sent without asking for an ACK inside a message, as Soft-RoCE does.
 const ackInterval = 65
 
-// goBackNSender is an RC requester that writes. Its rules are those of sim/rc, where each is explained.
+// goBackNSender is an RC requester that writes or sends. Its rules are those of sim/rc, where each is explained.
 type goBackNSender struct {
 	book
 	cfg Config
@@ -28,7 +28,7 @@ type goBackNSender struct {
 }
 
 func newGoBackNSender(c Config, p Path) *goBackNSender {
-	return &goBackNSender{book: book{path: p, bare: c.Bare}, cfg: c}
+	return &goBackNSender{book: book{path: p, bare: c.Bare, op: c.Operation}, cfg: c}
 }
 
 // Post implements Sender.

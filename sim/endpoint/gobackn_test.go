@@ -32,6 +32,7 @@ type contest struct {
 	mtu       int
 	seed      uint64
 	wantError bool
+	op        Operation
 }
 
 const contestUntil = 20 * time.Second
@@ -40,42 +41,54 @@ const contestUntil = 20 * time.Second
 func (c *contest) machines(t *testing.T) (out trace, done []time.Duration, err string) {
 	forth, _ := world.NewPipe[Packet](c.link, c.seed)
 	back, _ := world.NewPipe[Packet](c.link, c.seed+1)
-	s, r, e := New(Config{Window: c.window, Timeout: c.timeout, Retries: c.retries}, Path{MTU: c.mtu, RTT: 2 * c.link.Delay, Packet: 1})
+	s, r, e := New(Config{Operation: c.op, Reads: 1, Window: c.window, Timeout: c.timeout, Retries: c.retries}, Path{MTU: c.mtu, RTT: 2 * c.link.Delay, Packet: 1})
 	if e != nil {
 		t.Fatal(e)
 	}
-	posted := 0
-	for now := time.Duration(0); now < contestUntil && len(done) < len(c.messages) && s.Err() == ""; {
+	posted, poster := 0, PosterOf(s, r)
+	for now := time.Duration(0); now < contestUntil && len(done) < len(c.messages) && poster.Err() == ""; {
 		for posted-len(done) < c.atATime && posted < len(c.messages) {
-			s.Post(now, int64(c.messages[posted]))
+			poster.Post(now, int64(c.messages[posted]))
 			posted++
 		}
-		if p, _, ok := forth.Receive(now); ok {
+		p, _, came := forth.Receive(now)
+		if came {
 			r.Handle(now, &p)
-		} else if p, _, ok := back.Receive(now); ok {
+		} else if p, _, came = back.Receive(now); came {
 			s.Handle(now, &p)
-			for _, x := range s.Completed(nil) {
-				done = append(done, x.Completed)
-			}
-		} else if r.NextDeadline() <= now && back.Free() <= now {
+		}
+		for _, x := range poster.Completed(nil) {
+			done = append(done, x.Completed)
+		}
+		if came {
+			continue
+		}
+		if r.NextDeadline() <= now && back.Free() <= now {
 			if p, ok := r.Next(now); ok {
-				if p.Kind == NAK {
+				switch p.Kind {
+				case NAK:
 					out.add(now, "NAK %d", p.Seq)
-				} else {
+				case Request:
+					out.add(now, "READ %d %d", p.Seq, p.Octets)
+				default:
 					out.add(now, "ACK %d", p.Seq-1)
 				}
 				back.Send(now, p, int(p.Octets), ecn.ECT0)
 			}
 		} else if s.NextDeadline() <= now && forth.Free() <= now {
 			if p, ok := s.Next(now); ok {
-				out.add(now, "DATA %d %v %d", p.Seq, p.AckReq, p.Octets)
+				if p.Kind == NAK {
+					out.add(now, "NAK %d", p.Seq)
+				} else {
+					out.add(now, "DATA %d %v %d", p.Seq, p.AckReq, p.Octets)
+				}
 				forth.Send(now, p, int(p.Octets), ecn.ECT0)
 			}
 		} else {
 			now = min(forth.NextDeadline(), back.NextDeadline(), max(r.NextDeadline(), back.Free()), max(s.NextDeadline(), forth.Free()))
 		}
 	}
-	return out, done, s.Err()
+	return out, done, poster.Err()
 }
 
 // queuePairs runs that of sim/rc.
@@ -96,6 +109,10 @@ func (c *contest) queuePairs(t *testing.T) (out trace, done []time.Duration, err
 	b, _ := rc.New(cfg.Reverse())
 	forth, _ := world.NewPipe[[]byte](c.link, c.seed)
 	back, _ := world.NewPipe[[]byte](c.link, c.seed+1)
+	sender, receiver := a, b // of data
+	if c.op == Read {
+		sender, receiver = b, a
+	}
 	batch := rc.NewBatch(1, cfg.FrameSize())
 	posted := 0
 	give := func(q *rc.QP, now time.Duration, frame []byte) {
@@ -111,7 +128,9 @@ func (c *contest) queuePairs(t *testing.T) (out trace, done []time.Duration, err
 		for _, f := range batch.Frames() {
 			p, _ := roce.Parse(f)
 			seq := p.PSN().Sub(roce.PSN(psn))
-			if syndrome, ok := p.Syndrome(); !ok {
+			if syndrome, ok := p.Syndrome(); p.Opcode() == roce.ReadRequest {
+				out.add(now, "READ %d %d", seq, len(f))
+			} else if !ok || p.Opcode() != roce.Acknowledge {
 				out.add(now, "DATA %d %v %d", seq, p.AckReq(), len(f))
 			} else if kind, _ := roce.AckOf(syndrome); kind == roce.AckNAK {
 				out.add(now, "NAK %d", seq)
@@ -123,24 +142,29 @@ func (c *contest) queuePairs(t *testing.T) (out trace, done []time.Duration, err
 	}
 	for now := time.Duration(0); now < contestUntil && len(done) < len(c.messages) && a.Err() == ""; {
 		for posted-len(done) < c.atATime && posted < len(c.messages) {
-			if !a.Post(now, rc.Write, c.messages[posted]) {
+			if !a.Post(now, map[Operation]rc.Op{Write: rc.Write, Send: rc.Send, Read: rc.Read}[c.op], c.messages[posted]) {
 				t.Fatal("the queue pair takes no message")
 			}
 			posted++
 		}
-		if f, _, ok := forth.Receive(now); ok {
-			give(b, now, f)
-		} else if f, _, ok := back.Receive(now); ok {
-			give(a, now, f)
-			for _, x := range a.Completions(nil) {
-				done = append(done, x.Completed)
-			}
-		} else if b.NextDeadline() <= now && back.Free() <= now {
-			poll(b, now, back)
-		} else if a.NextDeadline() <= now && forth.Free() <= now {
-			poll(a, now, forth)
+		f, _, came := forth.Receive(now)
+		if came {
+			give(receiver, now, f)
+		} else if f, _, came = back.Receive(now); came {
+			give(sender, now, f)
+		}
+		for _, x := range a.Completions(nil) {
+			done = append(done, x.Completed)
+		}
+		if came {
+			continue
+		}
+		if receiver.NextDeadline() <= now && back.Free() <= now {
+			poll(receiver, now, back)
+		} else if sender.NextDeadline() <= now && forth.Free() <= now {
+			poll(sender, now, forth)
 		} else {
-			now = min(forth.NextDeadline(), back.NextDeadline(), max(b.NextDeadline(), back.Free()), max(a.NextDeadline(), forth.Free()))
+			now = min(forth.NextDeadline(), back.NextDeadline(), max(receiver.NextDeadline(), back.Free()), max(sender.NextDeadline(), forth.Free()))
 		}
 	}
 	if wrong := b.Audit(); wrong > 0 {
@@ -149,7 +173,7 @@ func (c *contest) queuePairs(t *testing.T) (out trace, done []time.Duration, err
 	return out, done, a.Err()
 }
 
-// The go-back-N of this package and the queue pair of the lab send the same packets at the same times, whatever is lost.
+// The go-back-N of this package and the queue pair of the lab send the same packets at the same times, whatever is lost, for WRITE, SEND and READ.
 func TestGoBackNIsThatOfTheLab(t *testing.T) {
 	link := func(rate int64, delay time.Duration, loss float64) world.Link {
 		return world.Link{Rate: rate, Delay: delay, Loss: world.Loss{Rate: loss}}
@@ -182,19 +206,20 @@ func TestGoBackNIsThatOfTheLab(t *testing.T) {
 			if c.retries == 0 {
 				c.retries = 7
 			}
-			for c.seed = 1; c.seed < 6; c.seed++ {
+			for run := range 18 {
+				c.seed, c.op = uint64(1+run/3), Operation(run%3)
 				a, aDone, aErr := c.machines(t)
 				b, bDone, bErr := c.queuePairs(t)
 				for i := range min(len(a), len(b)) {
 					if a[i] != b[i] {
-						t.Fatalf("seed %d, packet %d: %s, the lab's: %s", c.seed, i, a[i], b[i])
+						t.Fatalf("%v, seed %d, packet %d: %s, the lab's: %s", c.op, c.seed, i, a[i], b[i])
 					}
 				}
 				if len(a) != len(b) || fmt.Sprint(aDone) != fmt.Sprint(bDone) || aErr != bErr {
-					t.Fatalf("seed %d: %d packets, done %v, %q; the lab's: %d packets, %v, %q", c.seed, len(a), aDone, aErr, len(b), bDone, bErr)
+					t.Fatalf("%v, seed %d: %d packets, done %v, %q; the lab's: %d packets, %v, %q", c.op, c.seed, len(a), aDone, aErr, len(b), bDone, bErr)
 				}
 				if (aErr != "") != c.wantError || !c.wantError && len(aDone) != len(many) {
-					t.Fatalf("seed %d: %d of %d messages, %q", c.seed, len(aDone), len(many), aErr)
+					t.Fatalf("%v, seed %d: %d of %d messages, %q", c.op, c.seed, len(aDone), len(many), aErr)
 				}
 			}
 		})

@@ -19,7 +19,7 @@ const (
 	// sackEvery is how many new packets a responder lets pass without a SACK: half of what a bitmap of 64 tells of, so that each packet is
 	// told of twice.
 	sackEvery = 32
-	// everyNth SACK tells of the oldest packets that are not acknowledged, the others of the newest.
+	// everyNth SACK is followed by one that tells of the oldest packets that are not acknowledged.
 	everyNth   = 4
 	sackOctets = headers + 28 + 8 // SETH and congestion state
 	nackOctets = headers + 20     // NETH
@@ -36,7 +36,7 @@ type mrcSender struct {
 }
 
 func newMRCSender(c Config, p Path) *mrcSender {
-	s := &mrcSender{book: book{path: p, bare: c.Bare}, cfg: c, limit: uint64(c.Range)}
+	s := &mrcSender{book: book{path: p, bare: c.Bare, kind: MRC}, cfg: c, limit: uint64(c.Range)}
 	s.timeout = c.Timeout
 	return s
 }
@@ -164,9 +164,9 @@ func (r *mrcReceiver) Handle(_ time.Duration, p *Packet) {
 	if p.Seq > r.newest {
 		r.stats.OutOfSequence++
 	}
-	r.accept(p.Seq)
+	ends := r.take(p)
 	r.stats.Accepted++
-	if r.silent++; r.silent >= sackEvery || p.AckReq || p.Again {
+	if r.silent++; r.silent >= sackEvery || ends || p.AckReq || p.Again {
 		r.sack(p.Seq)
 	}
 }
@@ -175,15 +175,21 @@ func (r *mrcReceiver) nack(seq uint64, why Reason) {
 	r.answers.push(Packet{Kind: NACK, Seq: seq, Other: seq + 1, Reason: why, Octets: nackOctets})
 }
 
-// sack reports: the cumulative acknowledgement, a packet that has just come, 64 packets of the newest or of the oldest that matter, and how far
-// the requester may go.
+// sack reports 64 of the newest packets, and now and then also the oldest that matter, when these are others.
 func (r *mrcReceiver) sack(seq uint64) {
 	r.silent = 0
-	r.sacks++
-	edge := r.expected
-	if r.newest > r.expected+64 && r.sacks%everyNth != 0 {
-		edge = r.newest - 64
+	newest := r.expected
+	if r.newest > r.expected+64 {
+		newest = r.newest - 64
 	}
+	r.report(seq, newest)
+	if r.sacks++; r.sacks%everyNth == 0 && newest != r.expected {
+		r.report(seq, r.expected)
+	}
+}
+
+// report queues a SACK: the cumulative acknowledgement, a packet that has just come, the 64 packets from edge on, and how far the requester may go.
+func (r *mrcReceiver) report(seq, edge uint64) {
 	p := Packet{Kind: SACK, Seq: r.expected, Other: seq, Edge: edge, Range: int32(r.cfg.Range), Octets: sackOctets}
 	p.Bits[0] = r.bits(edge)
 	r.answers.push(p)

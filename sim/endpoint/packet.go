@@ -9,13 +9,14 @@ type PacketKind uint8
 
 // Kinds of packets.
 const (
-	Data   PacketKind = iota
-	Parity            // of a fixed code: Seq is that of the block's first data packet, Other its place among the block's parity
-	Ack               // all before Seq have come; and Other, unless it is Seq
-	NAK               // go-back-N: all before Seq have come, Seq has not
-	NACK              // the packets Seq to Other-1 are missing, for Reason
-	Done              // the transfer whose last packet is Seq-1 is complete
-	SACK              // as Ack, and the packets Edge+i for which bit i of Bits is set have come
+	Data    PacketKind = iota
+	Parity             // of a fixed code: Seq is that of the block's first data packet, Other its place among the block's parity
+	Ack                // all before Seq have come; and Other, unless it is Seq
+	NAK                // go-back-N: all before Seq have come, Seq has not
+	NACK               // the packets Seq to Other-1 are missing, for Reason
+	Done               // the transfer whose last packet is Seq-1 is complete
+	SACK               // as Ack, and the packets Edge+i for which bit i of Bits is set have come
+	Request            // a READ: the packets Seq to Edge-1 of the message that begins with Other, and has Data octets in its last packet, are wanted
 )
 
 // Packet is a packet of a transport, without its octets.
@@ -53,15 +54,35 @@ const (
 const (
 	headers   = 14 + 20 + 8 + 12 + 4
 	reth      = 16
-	ackOctets = headers + 4
+	aeth      = 4
+	ackOctets = headers + aeth
+	// mrcEach is what MRC has beside: METH, and the RETH in every packet.
+	mrcEach = 4 + reth
 	// rdmaMessage is the most octets of one RDMA message; larger transfers are several.
 	rdmaMessage = 1 << 30
 )
 
-// Sender sends transfers to a Receiver.
-type Sender interface {
+// Poster is the end at which transfers are posted, and complete: the Sender, but with READ the Receiver.
+type Poster interface {
 	// Post adds a transfer of some octets.
 	Post(now time.Duration, octets int64)
+	// Completed appends the transfers that have completed since the last call, in order.
+	Completed(dst []Completion) []Completion
+	// Err is why the connection has failed, empty if it has not.
+	Err() string
+}
+
+// PosterOf returns the end of a connection at which transfers are posted.
+func PosterOf(s Sender, r Receiver) Poster {
+	if p, ok := r.(Poster); ok {
+		return p
+	}
+	return s
+}
+
+// Sender sends the data of transfers to a Receiver.
+type Sender interface {
+	Poster
 	// Handle takes an answer that has arrived.
 	Handle(now time.Duration, p *Packet)
 	// Next returns a packet that leaves now, false if none may. Timers run in it.
@@ -69,10 +90,6 @@ type Sender interface {
 	// NextDeadline is when Next must be called next, not after now if a packet is ready, roce.Never if only an answer or a post
 	// changes anything.
 	NextDeadline() time.Duration
-	// Completed appends the transfers that have completed since the last call, in order.
-	Completed(dst []Completion) []Completion
-	// Err is why the connection has failed, empty if it has not.
-	Err() string
 	Stats() *SenderStats
 }
 

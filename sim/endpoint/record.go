@@ -6,6 +6,18 @@ package endpoint
 type record struct {
 	expected, newest uint64
 	came             []bool // by number modulo its length, a power of two
+	asked            uint64 // number after the newest packet that asked for an answer
+}
+
+// take accepts a packet that is new, and says whether with it everything has come up to one that asked for an answer. A packet that fills the
+// last hole of a message without being a copy of the transport's own (CREM restored it) ends the message all the same.
+func (r *record) take(p *Packet) (ends bool) {
+	before := r.expected
+	if p.AckReq {
+		r.asked = max(r.asked, p.Seq+1)
+	}
+	r.accept(p.Seq)
+	return before < r.asked && r.expected >= r.asked
 }
 
 // has says whether a packet has come.

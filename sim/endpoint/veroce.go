@@ -166,11 +166,12 @@ func (r *veroceReceiver) Handle(_ time.Duration, p *Packet) {
 	case p.Cut:
 		r.answers.push(Packet{Kind: NACK, Seq: p.Seq, Other: p.Seq + 1, Reason: Trimmed, Octets: ackOctets})
 		return
-	case !r.accept(p.Seq):
+	case r.has(p.Seq):
 		r.stats.Duplicates++
 		r.answer()
 		return
 	}
+	ends := r.take(p)
 	r.stats.Accepted++
 	r.silent++
 	// hPSN - aPSN is newest - expected here: aPSN is the packet before expected.
@@ -178,7 +179,7 @@ func (r *veroceReceiver) Handle(_ time.Duration, p *Packet) {
 	if far {
 		r.stats.OutOfSequence++
 	}
-	if p.AckReq || p.Again || r.silent >= veroceBits/2 || far && r.silent >= sackEvery {
+	if ends || p.AckReq || p.Again || r.silent >= veroceBits/2 || far && r.silent >= sackEvery {
 		r.answer()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/sim/endpoint"
 )
 
 const (
@@ -18,7 +19,10 @@ const (
 	ackRequest = 0x80
 )
 
-var writeOps = [4]roce.Opcode{roce.WriteMiddle, roce.WriteFirst, roce.WriteLast, roce.WriteOnly}
+var (
+	writeOps = [4]roce.Opcode{roce.WriteMiddle, roce.WriteFirst, roce.WriteLast, roce.WriteOnly}
+	sendOps  = [4]roce.Opcode{roce.SendMiddle, roce.SendFirst, roce.SendLast, roce.SendOnly}
+)
 
 // framer makes the frame of a packet: real headers and invariant CRC, and data of zeros, which are written once in its life.
 type framer struct {
@@ -26,19 +30,24 @@ type framer struct {
 	mem   []byte
 	sum   int // where the CRC of the last frame lies
 	id    uint16
+	ops   *[4]roce.Opcode
 }
 
-func newFramer(data int) framer {
+func newFramer(data int, op endpoint.Operation) framer {
 	h := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, tos, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0}
 	h = append(append(h, source.AsSlice()...), destination.AsSlice()...)
 	h = binary.BigEndian.AppendUint16(h, 0xc001)
 	h = binary.BigEndian.AppendUint16(h, roce.Port)
 	h = append(h, 0, 0, 0, 0)
-	return framer{model: h, mem: make([]byte, headLen+bthLen+rethLen+data+3+icrcLen)}
+	ops := &writeOps
+	if op == endpoint.Send {
+		ops = &sendOps
+	}
+	return framer{ops: ops, model: h, mem: make([]byte, headLen+bthLen+rethLen+data+3+icrcLen)}
 }
 
-// opcode of a packet of a WRITE.
-func opcode(p *Packet) roce.Opcode {
+// opcode of a packet.
+func (f *framer) opcode(p *Packet) roce.Opcode {
 	kind := 0
 	if p.First {
 		kind |= 1
@@ -46,7 +55,7 @@ func opcode(p *Packet) roce.Opcode {
 	if p.Last {
 		kind |= 2
 	}
-	return writeOps[kind]
+	return f.ops[kind]
 }
 
 // build makes the frame of a packet with so many octets of data. fresh gives it an Identification and computes its CRC, otherwise it
@@ -57,7 +66,7 @@ func (f *framer) build(p *Packet, data int, fresh bool, field uint8) []byte {
 		f.id++
 		p.id = f.id
 	}
-	op, pad := opcode(p), -data&3
+	op, pad := f.opcode(p), -data&3
 	n := op.HeaderLen() + data + pad + icrcLen
 	frame := roce.BuildHead(f.mem[:0], f.model, n, p.id, tos, false, nil)
 	frame[15] = field // CE travels in the frame; the invariant CRC does not cover it, and nobody checks the header checksum
@@ -71,7 +80,7 @@ func (f *framer) build(p *Packet, data int, fresh bool, field uint8) []byte {
 	if p.AckReq {
 		b[8] |= ackRequest
 	}
-	if p.First {
+	if p.First && f.ops == &writeOps {
 		binary.BigEndian.PutUint64(b[bthLen:], p.Seq<<12)
 		binary.BigEndian.PutUint32(b[bthLen+12:], uint32(data))
 	}

@@ -19,8 +19,12 @@ import (
 
 // Frames are RoCEv2 packets that the agent takes: parsed, with the right invariant CRC, valid as sources; and both gateways make the same.
 func TestFramesAreReal(t *testing.T) {
-	for _, data := range []int{64, 960, 1024, 4096} {
-		near, far := newFramer(data), newFramer(data)
+	for _, data := range []int{64, 960, 964, 1024, 4096} {
+		write := endpoint.Write
+		if data == 964 {
+			write = endpoint.Send
+		}
+		near, far := newFramer(data, write), newFramer(data, write)
 		for i, c := range []struct {
 			first, last, ack bool
 			data             int
@@ -32,6 +36,9 @@ func TestFramesAreReal(t *testing.T) {
 				t.Fatalf("frame %d of %d octets: %v, CRC %v", i, c.data, reason, roce.CheckICRC(&pkt))
 			}
 			op := pkt.Opcode()
+			if _, has := pkt.DMALength(); has != (c.first && write == endpoint.Write) {
+				t.Errorf("frame %d: %v, RETH %v", i, op, has)
+			}
 			if op.Starts() != c.first || op.Ends() != c.last || pkt.AckReq() != c.ack || pkt.PSN() != psnOf(p.Seq) || seqOf(pkt.PSN(), 1003) != p.Seq {
 				t.Errorf("frame %d: %v, PSN %v, AckReq %v", i, op, pkt.PSN(), pkt.AckReq())
 			}
@@ -77,7 +84,7 @@ func TestHoldIsThatOfTheKernel(t *testing.T) {
 		}
 		var h hold
 		h.register(immediate)
-		f := newFramer(64)
+		f := newFramer(64, endpoint.Write)
 		next, held := uint64(500), uint64(0)
 		for step := range 2000 {
 			switch rng.IntN(12) {

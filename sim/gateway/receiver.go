@@ -38,8 +38,8 @@ type ReceiverStats struct {
 }
 
 // NewReceiver returns the gateway. memory bounds the octets of symbols; 0: no bound.
-func NewReceiver(p *crf.Params, s Scale, memory int64, bufs *Buffers) *Receiver {
-	return &Receiver{scale: s, params: s.receive(p), frame: newFramer(s.Data), env: crf.NewEnv(newPool(s, memory)), bufs: bufs}
+func NewReceiver(p *crf.Params, s Scale, op endpoint.Operation, memory int64, bufs *Buffers) *Receiver {
+	return &Receiver{scale: s, params: s.receive(p), frame: newFramer(s.Data, op), env: crf.NewEnv(newPool(s, memory)), bufs: bufs}
 }
 
 // Arrive takes a packet of the flow. What its receiver gets is appended to got, messages for the other gateway to out.

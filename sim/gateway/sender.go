@@ -34,10 +34,10 @@ type SenderStats struct {
 }
 
 // NewSender returns the gateway. memory bounds the octets of symbols; 0: no bound.
-func NewSender(p *csf.Params, s Scale, memory int64, seed uint64, bufs *Buffers) *Sender {
+func NewSender(p *csf.Params, s Scale, op endpoint.Operation, memory int64, seed uint64, bufs *Buffers) *Sender {
 	const stream = 0x637366
 	rng := rand.New(rand.NewPCG(seed, stream))
-	g := &Sender{scale: s, frame: newFramer(s.Data), bufs: bufs}
+	g := &Sender{scale: s, frame: newFramer(s.Data, op), bufs: bufs}
 	g.env.Pool = newPool(s, memory)
 	g.env.Random = rng.Uint64
 	g.flow = csf.New(0, descriptor, []netip.AddrPort{far}, s.send(p), &g.env)

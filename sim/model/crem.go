@@ -24,6 +24,8 @@ type CREM struct {
 	BurstGap float64
 	// LastResort is how long RDMA takes for what CREM leaves to it, in seconds, from when it is left.
 	LastResort float64
+	// Window is how many packets the transport lets be in flight, counted from the first that has not come; 0: any number.
+	Window float64
 }
 
 // deltaLoss is the loss over which a request asks for one symbol more than it needs (Section 7.1, rule 1).
@@ -55,10 +57,15 @@ func (c CREM) Completion(p Path, m Message) Distribution {
 		s.Delay = append(s.Delay, Delay{asked, left[n+1]})
 	}
 	s.Delay = append(s.Delay, Delay{asked + c.LastResort, 0})
-	if wait, share := c.tailWait(p, m); share > 0 {
-		return Held{Distribution: s, Until: s.Units*s.Step + s.After + wait, Share: share}
+	d := Distribution(s)
+	if c.Window > 0 {
+		d = s.Within(c.Window / float64(k))
 	}
-	return s
+	if wait, share := c.tailWait(p, m); share > 0 {
+		least, _ := d.Span()
+		return Held{Distribution: d, Until: least + wait, Share: share}
+	}
+	return d
 }
 
 // tailWait is how long the last block's symbols wait, as no packet follows, and with what probability one of them is needed.

@@ -54,23 +54,32 @@ func (m Mixture) Span() (least, most float64) {
 	return min(a, c), max(b, d)
 }
 
-// Late is T and, with probability Again each time, a Timeout more: what the loss of the last acknowledgement costs.
+// Late is T and, with probability First once and Again each time after that, a Timeout more: what the loss of the last acknowledgement costs.
 type Late struct {
 	Distribution
+	First   float64 // below 1; 0: Again
 	Again   float64 // below 1
 	Timeout float64 // seconds
 }
 
+func (l Late) first() float64 {
+	if l.First == 0 {
+		return l.Again
+	}
+	return l.First
+}
+
 // Mean implements Distribution.
-func (l Late) Mean() float64 { return l.Distribution.Mean() + l.Again/(1-l.Again)*l.Timeout }
+func (l Late) Mean() float64 { return l.Distribution.Mean() + l.first()/(1-l.Again)*l.Timeout }
 
 // Tail implements Distribution.
 func (l Late) Tail(t float64) float64 {
-	sum, weight := 0.0, 1-l.Again
-	for rest := 1.0; rest > negligible && weight > 0; t -= l.Timeout {
-		sum += weight * l.Distribution.Tail(t)
-		rest -= weight
-		weight *= l.Again
+	rest := l.first() // probability of at least so many timeouts
+	sum := (1 - rest) * l.Distribution.Tail(t)
+	for rest > negligible {
+		t -= l.Timeout
+		sum += rest * (1 - l.Again) * l.Distribution.Tail(t)
+		rest *= l.Again
 	}
 	return sum
 }
@@ -78,7 +87,7 @@ func (l Late) Tail(t float64) float64 {
 // Span implements Distribution.
 func (l Late) Span() (least, most float64) {
 	least, most = l.Distribution.Span()
-	for weight := l.Again; weight > negligible; weight *= l.Again {
+	for weight := l.first(); weight > negligible; weight *= l.Again {
 		most += l.Timeout
 	}
 	return least, most

@@ -235,15 +235,21 @@ func TestLateAgainstSamples(t *testing.T) {
 	p := Path{Bandwidth: 10e9, RTT: 10e-3, Loss: 1e-2}
 	m := Message{Octets: 100 * 4096, Packet: 4096}
 	d := SelectiveRepeat(p, m, 30e-3)
-	rng := rand.New(rand.NewPCG(11, 12))
-	one := func() float64 {
-		x := Quantile(d, rng.Float64())
-		for rng.Float64() < 0.2 {
-			x += 67e-3
+	for _, first := range []float64{0.2, 0.05} {
+		rng := rand.New(rand.NewPCG(11, 12))
+		one := func() float64 {
+			x := Quantile(d, rng.Float64())
+			for again := first; rng.Float64() < again; again = 0.2 {
+				x += 67e-3
+			}
+			return x
 		}
-		return x
+		late := Late{Distribution: d, Again: 0.2, Timeout: 67e-3}
+		if first != late.Again {
+			late.First = first
+		}
+		agree(t, late, sample(20000, one), 0.005)
 	}
-	agree(t, Late{d, 0.2, 67e-3}, sample(20000, one), 0.005)
 }
 
 // TestCREMAgainstSamples: blocks with the symbols that they hold, requests and answers, each of which may be lost.
