@@ -52,7 +52,8 @@ type Rule struct {
 	Destinations []string       // names of sites; empty: every other site
 }
 
-// Profile is a CREMProfile resolved to numbers. CSF.PathMTU is set by the engine from the uplink.
+// Profile is a CREMProfile resolved to numbers. CSF.PathMTU is set by the engine from the uplink, and where CRF.HoldBytes is 0, it and ReplayBytes from
+// maxHold and the memory of a worker.
 type Profile struct {
 	Name string
 	CSF  csf.Params

@@ -146,7 +146,7 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 		}
 		results = append(results, r)
 	}
-	next.resolve()
+	next.resolve(e.workerMemory())
 	e.numbers++
 	next.number = e.numbers
 	e.snap.Store(next)
@@ -188,12 +188,15 @@ func (e *Engine) load(facts uplink.Facts) error {
 	return nil
 }
 
+// workerMemory is the octets of one worker's pool.
+func (e *Engine) workerMemory() int64 { return e.opts.Memory / int64(e.opts.Workers) }
+
 func (e *Engine) newWorker(id int) (*worker, error) {
 	inj, err := e.backend.OpenInjector()
 	if err != nil {
 		return nil, err
 	}
-	pool := fec.NewPool(e.opts.Memory / int64(e.opts.Workers))
+	pool := fec.NewPool(e.workerMemory())
 	n := uint64(e.opts.Workers)
 	random := func() uint64 { // modulo the number of workers a nonce names its worker
 		r := e.random()

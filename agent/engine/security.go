@@ -172,7 +172,7 @@ func (e *Engine) exchange(old *snapshot, cfg *Config) {
 			p.security = &d.security
 		}
 	}
-	next.resolve()
+	next.resolve(e.workerMemory())
 	e.numbers++
 	next.number = e.numbers
 	e.snap.Store(next)

@@ -83,14 +83,17 @@ func (s *snapshot) csfParams(p *Profile, u *uplinkState, site *Site) *csf.Params
 
 func (s *snapshot) crfParams(p *Profile) *crf.Params { return s.recvParams[p] }
 
-// resolve fills the tables of parameters.
-func (s *snapshot) resolve() {
+// resolve fills the tables of parameters. pool is the octets of memory of one worker.
+func (s *snapshot) resolve(pool int64) {
 	s.sendParams = make(map[sendParamsKey]*csf.Params)
 	s.recvParams = make(map[*Profile]*crf.Params)
 	for i := range s.cfg.Domains {
 		d := &s.cfg.Domains[i]
 		for _, r := range d.Rules {
 			recv := r.Profile.CRF
+			if recv.HoldBytes == 0 {
+				recv.HoldBytes, recv.ReplayBytes = crf.Hold(0, recv.MaxHold, pool)
+			}
 			s.recvParams[r.Profile] = &recv
 			for _, u := range s.uplinks {
 				for _, site := range d.Sites {

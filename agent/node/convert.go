@@ -17,11 +17,9 @@ import (
 
 // Limits of the receiving side that no profile sets: what this implementation can do, not what it wants. Policy is the sender's.
 const (
-	holdBytes     = 128 << 20 // of one flow, held and kept for decoding: 10 Gbit/s for 100 ms
-	replayBytes   = 32 << 20  // of that, packets kept for a sender that goes back
-	maxOpenBlocks = 4096      // of one flow: 100 ms of 10 Gbit/s in blocks of 32 packets of 1 KiB, four times over
-	maxBlock      = 255       // k and m, the octet that carries them
-	maxSymbol     = 9216      // T: the largest jumbo frame
+	maxOpenBlocks = 4096 // of one flow: 100 ms of 10 Gbit/s in blocks of 32 packets of 1 KiB, four times over
+	maxBlock      = 255  // k and m, the octet that carries them
+	maxSymbol     = 9216 // T: the largest jumbo frame
 )
 
 // Convert makes the configuration that packet workers obey. The spec may come from anywhere, so everything is checked again; what
@@ -165,7 +163,8 @@ func prefixes(list []v1alpha1.NodePrefix) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// profile converts one profile to the parameters of both machines. CSF.PathMTU is set by the engine, from the uplink.
+// profile converts one profile to the parameters of both machines. CSF.PathMTU is set by the engine, from the uplink, and the receiver's memory, from
+// what a worker has.
 func (c *conversion) profile(p *v1alpha1.NodeProfile) {
 	bad := func(format string, args ...any) { c.problem(v1alpha1.KindProfile, p.Name, format, args...) }
 	epsilon, ok := render.Decimal(p.Epsilon)
@@ -189,7 +188,7 @@ func (c *conversion) profile(p *v1alpha1.NodeProfile) {
 			MaxRepairRatio: ratio, Spread: p.Spread, Digest: true, FixedM: -1,
 		},
 		CRF: crf.Params{
-			MaxHold: time.Duration(p.MaxHoldMicroseconds) * time.Microsecond, HoldBytes: holdBytes, ReplayBytes: replayBytes, MaxOpenBlocks: maxOpenBlocks,
+			MaxHold: time.Duration(p.MaxHoldMicroseconds) * time.Microsecond, MaxOpenBlocks: maxOpenBlocks,
 			MaxK: maxBlock, MaxM: maxBlock, MaxT: maxSymbol, Schemes: 1<<fec.SourceCopy | 1<<fec.Cauchy, Digest: true,
 		},
 	}

@@ -50,13 +50,13 @@ func TestConvert(t *testing.T) {
 	plain := &engine.Profile{
 		Name: "plain",
 		CSF:  csf.Params{K: 32, MaxM: 8, Epsilon: 1e-4, Schemes: []fec.Scheme{fec.Cauchy}, MaxRepairRatio: 0.25, Spread: true, Digest: true, FixedM: -1},
-		CRF:  crf.Params{MaxHold: 50 * time.Millisecond, HoldBytes: holdBytes, ReplayBytes: replayBytes, MaxOpenBlocks: maxOpenBlocks, MaxK: 255, MaxM: 255, MaxT: 9216, Schemes: 0b011, Digest: true},
+		CRF:  crf.Params{MaxHold: 50 * time.Millisecond, MaxOpenBlocks: maxOpenBlocks, MaxK: 255, MaxM: 255, MaxT: 9216, Schemes: 0b011, Digest: true},
 	}
 	special := &engine.Profile{
 		Name: "special",
 		CSF: csf.Params{K: 16, MaxM: 4, Epsilon: 0.001, MessageSize: 1 << 27, Schemes: []fec.Scheme{fec.XOR, fec.Cauchy}, Strategy: csf.OnDemand,
 			LossModel: csf.Empirical, MaxRepairRatio: 1, Digest: true, FixedM: -1},
-		CRF: crf.Params{Delivery: crf.Immediate, MaxHold: 1500 * time.Microsecond, HoldBytes: holdBytes, ReplayBytes: replayBytes, MaxOpenBlocks: maxOpenBlocks, MaxK: 255, MaxM: 255, MaxT: 9216, Schemes: 0b111, Digest: true},
+		CRF: crf.Params{Delivery: crf.Immediate, MaxHold: 1500 * time.Microsecond, MaxOpenBlocks: maxOpenBlocks, MaxK: 255, MaxM: 255, MaxT: 9216, Schemes: 0b111, Digest: true},
 	}
 	want := &engine.Config{Generation: 7, Domains: []engine.Domain{{
 		Name: "backbone", Port: 52000, Site: "east", RequireIPsec: true, MaxRepairBandwidth: 1e9, Uplinks: []string{"wan0"},
