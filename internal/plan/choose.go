@@ -95,6 +95,9 @@ func (in *Input) candidates() []candidate {
 		if !seen[[2]int{k, repairs}] {
 			seen[[2]int{k, repairs}] = true
 			for _, rounds := range in.choicesOfRounds() {
+				if in.hopeless(k, repairs, rounds) {
+					continue
+				}
 				all = append(all, in.candidate(k, repairs, rounds, t, onDemand, true))
 				if in.Burst == 1 && repairs > 1 { // no burst to be spread over
 					all = append(all, in.candidate(k, repairs, rounds, t, onDemand, false))
@@ -113,6 +116,19 @@ func (in *Input) candidates() []candidate {
 		}
 	}
 	return all
+}
+
+// mostFailing is how many blocks of a message may wait for a request under a transport that stops for each sooner or later.
+const mostFailing = 30
+
+// hopeless says that a transport with bitmaps would stand still all the time, because its window is used up while a block waits. Such candidates only
+// take time to be judged.
+func (in *Input) hopeless(k, repairs, rounds int) bool {
+	if !in.Transport.bitmaps() || repairs >= mostRepairs(k) {
+		return false
+	}
+	o := model.CREM{K: k, M: repairs, Rounds: rounds}.Outcome(in.path(), in.message())
+	return in.message().Packets()/float64(k)*(o.OnRequest+o.Left) > mostFailing
 }
 
 // blockSizes are those that make a difference for the message, and whose REPAIRs fit the link if any do.
@@ -136,12 +152,17 @@ func (in *Input) candidate(k, m, rounds int, t target, onDemand, spread bool) ca
 	p := in.path()
 	c := candidate{target: t, onDemand: onDemand, spread: spread, maxHold: in.maxHold(rounds), crem: model.CREM{
 		K: k, M: m, Repair: in.repairRatio(k), Rounds: rounds, Spread: spread, BurstGap: sim.CREM().Send.LeastBurstGap.Seconds(),
+		Window: in.transportWindow(),
 	}}
-	c.timeout = model.RTO * p.RTT
-	if in.Transport == GoBackN {
+	switch in.Transport {
+	case GoBackN:
 		c.timeout = ackTimeout(in.exponent(c.maxHold)).Seconds()
+	case MRC, VeRoCE:
+		c.timeout = in.timeout()
+	default:
+		c.timeout = model.RTO * p.RTT
 	}
-	c.crem.LastResort = in.lastResort(c.timeout)
+	c.crem.LastResort = in.lastResort(c.timeout, c.maxHold)
 	late := model.Late{Distribution: c.crem.Completion(p, in.message()), Again: p.Back, Timeout: c.timeout}
 	if m == 0 { // no repair symbol tells that a last packet was sent
 		late.Again = 1 - (1-p.Back)*(1-p.Loss)
@@ -151,10 +172,10 @@ func (in *Input) candidate(k, m, rounds int, t target, onDemand, spread bool) ca
 }
 
 // lastResort is how long the transport takes, in seconds, for what CREM leaves to it.
-func (in *Input) lastResort(timeout float64) float64 {
+func (in *Input) lastResort(timeout float64, maxHold time.Duration) float64 {
 	p := in.path()
 	switch in.Transport {
-	case SelectiveRepeat:
+	case SelectiveRepeat, MRC, VeRoCE:
 		return model.NACK * p.RTT
 	case SelectiveRepeatTime:
 		return model.RTO * p.RTT
@@ -163,7 +184,8 @@ func (in *Input) lastResort(timeout float64) float64 {
 	// Going back, the sender sends what it had in flight again, unprotected. The last packets of it the gateway gives from memory where
 	// they are lost; each other loss costs a round trip (Section 6.1, rule 9).
 	m := in.message()
-	again := min(in.inFlight(), m.Packets()/2) - float64(sim.CREM().Receive.ReplayBytes)/in.cell()
+	_, replay := in.hold(maxHold)
+	again := min(in.inFlight(), m.Packets()/2) - float64(replay)/in.cell()
 	if again <= 0 {
 		return p.RTT
 	}
@@ -192,7 +214,7 @@ func (in *Input) rounds() int {
 		return model.Rounds
 	}
 	rounds := 0
-	for rounds < model.Rounds && in.holdFor(rounds+1) <= min(in.longestHold(), mostHold) {
+	for rounds < model.Rounds && in.holdFor(rounds+1) <= min(in.longestHold(in.holdFor(rounds+1)), mostHold) {
 		rounds++
 	}
 	return rounds
@@ -227,7 +249,7 @@ func (in *Input) maxHold(rounds int) time.Duration {
 
 // longestWait is how long an acknowledgement takes at most: a round trip, and the wait for order.
 func (in *Input) longestWait(maxHold time.Duration) time.Duration {
-	return in.RTT + min(maxHold, in.longestHold())
+	return in.RTT + min(maxHold, in.longestHold(maxHold))
 }
 
 // exponent is that of the local ACK timeout: the NIC's, else the smallest that leaves acknowledgements their time.
@@ -243,8 +265,9 @@ func (in *Input) leastExponent(maxHold time.Duration) int {
 	return timeoutAbove(longest + longest/10)
 }
 
-// longestHold is how long one flow's packets can wait before its hold memory is full.
-func (in *Input) longestHold() time.Duration {
-	packets := float64(sim.CREM().Receive.HoldBytes) / in.cell()
+// longestHold is how long one flow's packets can wait, with a profile's maxHold, before its hold memory is full.
+func (in *Input) longestHold(maxHold time.Duration) time.Duration {
+	all, replay := in.hold(maxHold)
+	packets := float64(all-replay) / in.cell()
 	return time.Duration(packets * in.path().PacketTime(in.message()) * 1e9)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"crem.dev/crem/agent/crf"
-	"crem.dev/crem/sim"
 	"crem.dev/crem/sim/model"
 )
 
@@ -150,7 +149,7 @@ func (p *Plan) findMTU() {
 // arithmetic is the sum of the largest REPAIR.
 func (p *Plan) arithmetic() string {
 	in, k := &p.Input, p.chosen.crem.K
-	symbol := (32 + in.RDMAMTU + 4 + 2 + 3) &^ 3
+	symbol := (32+in.RDMAMTU+4+2+3)&^3 + in.wider()
 	rest := in.neededMTU(in.RDMAMTU, k) - symbol - in.ipHeader() - udpHeader - in.Tunnel
 	text := fmt.Sprintf("IP %d + UDP %d + CREM %d + symbol %d", in.ipHeader(), udpHeader, rest, symbol)
 	if in.Tunnel > 0 {
@@ -167,7 +166,11 @@ func (p *Plan) findWindow() {
 	rate := float64(in.Bandwidth) / float64(in.Flows)
 	product := rate / 8 * in.RTT.Seconds()
 	packets := math.Ceil(product / float64(in.RDMAMTU))
+	window := in.transportWindow()
 	switch {
+	case in.Transport == MRC && packets > window:
+		p.say(Act, "window", "MRC keeps at most %.0f packets of a queue pair in flight (max_psn_range), %s of the %.0f that the path holds, so one sends at most %s, whatever protects it: use at least %.0f queue pairs.",
+			window, percent(window/packets), packets, rateText(window/packets*rate), math.Ceil(packets*float64(in.Flows)/window))
 	case packets > maxOutstanding:
 		p.say(Act, "window", "One queue pair would have %.0f packets in flight, more than PSNs allow to tell apart safely (%d): use at least %.0f queue pairs.",
 			packets, maxOutstanding, math.Ceil(packets*float64(in.Flows)/maxOutstanding))
@@ -214,10 +217,11 @@ func (p *Plan) findHold() {
 		p.say(Fine, "hold", "The receiver takes packets in any order, so nothing is held.")
 		return
 	}
-	can, bound := in.longestHold(), size(float64(sim.CREM().Receive.HoldBytes))
+	all, _ := in.hold(p.chosen.maxHold)
+	can, bound := in.longestHold(p.chosen.maxHold), size(float64(all))
 	if p.chosen.crem.Rounds == 0 {
 		flows := math.Ceil(float64(in.Flows) * in.holdFor(1).Seconds() / can.Seconds())
-		p.say(Note, "hold", "At %s a queue pair the %s that an agent holds for one flow are full after %s, less than a round trip: a loss beyond the repair symbols makes the sender go back, so the profile keeps that rare; with %.0f queue pairs there is time for a coded retransmission.",
+		p.say(Note, "hold", "At %s a queue pair the %s that an agent holds for one flow are full after %s, less than a round trip: a loss beyond the repair symbols makes the sender go back, so the profile keeps that rare; with %.0f queue pairs, or more --memory, there is time for a coded retransmission.",
 			rateText(in.rate()), bound, duration(can.Seconds()), flows)
 		return
 	}
@@ -228,8 +232,14 @@ func (p *Plan) findHold() {
 func (p *Plan) findMemory() {
 	m := p.Memory
 	level, does := Fine, "the default of crem-agent run is enough"
-	if m.Limit != "1Gi" {
+	switch {
+	case p.Input.Memory > 0:
+		level, does = Note, fmt.Sprintf("the agents have %s", size(float64(p.Input.Memory)))
+	case m.Limit != "1Gi":
 		level, does = Act, "start both agents with --memory "+m.Limit
+		if m.Worker > 0 {
+			does += fmt.Sprintf(", %s for each packet worker, of which one flow may take half", size(m.Worker))
+		}
 	}
 	p.say(level, "memory", "A full link takes %s at the sending gateway, until packets are acknowledged, and %s at the receiving one: %s.", size(m.Sender), size(m.Receiver), does)
 }

@@ -30,6 +30,8 @@ var looks = []look{
 	{keyTimer, mechanismNames[keyTimer], "#966000", "#e0ab4a", "9 3 2 3"},
 	{keyMDS, mechanismNames[keyMDS], "#7342b5", "#b895f0", "12 3"},
 	{keyXOR, mechanismNames[keyXOR], "#5f6b76", "#a5b0bb", "4 4"},
+	{keyMRC, mechanismNames[keyMRC], "#0f7a86", "#52c3d0", "6 2 1 2"},
+	{keyVeRoCE, mechanismNames[keyVeRoCE], "#a8327f", "#ee8cc6", "1 3"},
 }
 
 // page is what the template is filled with.

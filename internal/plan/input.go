@@ -22,10 +22,12 @@ const (
 	GoBackN             Transport = "go-back-n"              // RoCEv2 RC as most NICs have it
 	SelectiveRepeat     Transport = "selective-repeat"       // a NACK tells of a loss after a round trip
 	SelectiveRepeatTime Transport = "selective-repeat-timer" // a timer of three round trips does
+	MRC                 Transport = "mrc"                    // Multipath Reliable Connection
+	VeRoCE              Transport = "veroce"                 // RoCE with selective acknowledgements
 )
 
 // Transports in the order in which they are offered.
-var Transports = []Transport{GoBackN, SelectiveRepeat, SelectiveRepeatTime}
+var Transports = []Transport{GoBackN, SelectiveRepeat, SelectiveRepeatTime, MRC, VeRoCE}
 
 // Input is the question.
 type Input struct {
@@ -46,6 +48,7 @@ type Input struct {
 
 	AckTimeout int    `json:"ackTimeout"`            // exponent n of the NIC's local ACK timeout, 4.096 us x 2^n; 0: not known
 	Window     int64  `json:"windowOctets"`          // octets that a queue pair keeps in flight at most; 0: not known
+	Memory     int64  `json:"memoryOctets"`          // of crem-agent run --memory; 0: as much as the plan says
 	Site       string `json:"destination,omitempty"` // name of the other site, for the profile's selector
 }
 
@@ -92,6 +95,8 @@ func (in Input) Normal() (Input, error) {
 		return in, fmt.Errorf("rdma-mtu %d: write 256, 512, 1024, 2048 or 4096", in.RDMAMTU)
 	case in.AckTimeout < 0 || in.AckTimeout > 31:
 		return in, fmt.Errorf("ack-timeout %d: write the exponent that the NIC is given (NCCL_IB_TIMEOUT, qp_attr.timeout), from 1 to 31", in.AckTimeout)
+	case in.Memory != 0 && (in.Memory < 16<<20 || in.Memory > 1<<40):
+		return in, fmt.Errorf("memory %d: write what crem-agent run --memory is given, from 16Mi to 1024Gi", in.Memory)
 	case in.Window < 0 || in.Window > 1<<40:
 		return in, fmt.Errorf("window %d: write the octets that one queue pair keeps in flight at most, up to 1024Gi, for instance 64Mi", in.Window)
 	}
@@ -132,18 +137,49 @@ const (
 	bthICRC = 12 + 4
 )
 
+const (
+	// bitmapHeaders is what headers that RoCEv2 does not have take in the largest packet of MRC (METH and a timestamp) and of veRoCE (message and
+	// packet number).
+	bitmapHeaders = 8
+	// variedPort is what a symbol has more where the UDP source port varies: that, and the Identification.
+	variedPort = 4
+	// eachHeader is what MRC adds to every packet: METH and RETH.
+	eachHeader = 4 + 16
+)
+
+// bitmaps says that the transport tells by bitmaps which packets have come, in any order.
+func (t Transport) bitmaps() bool { return t == MRC || t == VeRoCE }
+
+// wider is how much larger the largest symbol is than with RoCEv2.
+func (in *Input) wider() int {
+	if in.Transport.bitmaps() {
+		return bitmapHeaders + variedPort
+	}
+	return 0
+}
+
 // neededMTU is the IP MTU of the link that the largest REPAIR needs.
 func (in *Input) neededMTU(rdmaMTU, k int) int {
-	return wire.NeededMTU(rdmaMTU, k, in.IPv6) + in.Tunnel
+	return wire.NeededMTU(rdmaMTU, k, in.IPv6) + in.wider() + in.Tunnel
 }
 
 // packetMTU is the IP MTU that the largest RDMA packet needs, with or without CREM.
 func (in *Input) packetMTU(rdmaMTU int) int {
-	return in.ipHeader() + udpHeader + roce.WriteOnlyImm.HeaderLen() + rdmaMTU + 4 + in.Tunnel
+	size := in.ipHeader() + udpHeader + roce.WriteOnlyImm.HeaderLen() + rdmaMTU + 4 + in.Tunnel
+	if in.Transport.bitmaps() {
+		size += bitmapHeaders
+	}
+	return size
 }
 
 // head is what a packet takes on the wire beside its data.
-func (in *Input) head() int { return framing + in.Tunnel + in.ipHeader() + udpHeader + bthICRC }
+func (in *Input) head() int {
+	head := framing + in.Tunnel + in.ipHeader() + udpHeader + bthICRC
+	if in.Transport == MRC {
+		head += eachHeader
+	}
+	return head
+}
 
 // repairRatio is what a REPAIR takes on the wire over what a packet takes.
 func (in *Input) repairRatio(k int) float64 {
@@ -175,7 +211,23 @@ func (in *Input) message() model.Message {
 // inFlight is the packets of one flow in a round trip.
 func (in *Input) inFlight() float64 {
 	p := in.path()
-	return math.Ceil(p.RTT / p.PacketTime(in.message()))
+	packets := math.Ceil(p.RTT / p.PacketTime(in.message()))
+	if w := in.transportWindow(); w > 0 {
+		packets = min(packets, w)
+	}
+	return packets
+}
+
+// transportWindow is how many packets the transport itself lets be in flight, 0: any number.
+func (in *Input) transportWindow() float64 {
+	p, m := in.path(), in.message()
+	switch in.Transport {
+	case MRC:
+		return model.MRCWindow(p, m)
+	case VeRoCE:
+		return model.VeRoCEWindow(p, m)
+	}
+	return 0
 }
 
 // ackUnit is the unit of the local ACK timeout.

@@ -3,6 +3,10 @@
 package plan
 
 import (
+	"math"
+	"slices"
+	"strings"
+
 	"crem.dev/crem/sim/model"
 )
 
@@ -29,6 +33,11 @@ const (
 	keyGoBackN   = "go-back-n"
 	keyMDS       = "fixed-mds"
 	keyXOR       = "fixed-xor"
+	keyMRC       = "mrc"
+	keyVeRoCE    = "veroce"
+	// CREM under a transport that is not the input's.
+	keyCREMMRC    = "crem-mrc"
+	keyCREMVeRoCE = "crem-veroce"
 )
 
 // mechanismNames are for people.
@@ -40,6 +49,11 @@ var mechanismNames = map[string]string{
 	keyGoBackN:   "go-back-N (plain RoCEv2)",
 	keyMDS:       "fixed code (32, 8)",
 	keyXOR:       "fixed XOR (32, 8)",
+	keyMRC:       "MRC",
+	keyVeRoCE:    "veRoCE",
+
+	keyCREMMRC:    "CREM under MRC",
+	keyCREMVeRoCE: "CREM under veRoCE",
 }
 
 // contender is a mechanism with its distribution.
@@ -61,8 +75,9 @@ func (c contender) measure() Mechanism {
 func (in *Input) others() []contender {
 	p, m := in.path(), in.message()
 	timer := model.RTO * p.RTT
+	timeout, window := in.timeout(), math.Inf(1)
 	list := []contender{
-		{keyGoBackN, 0, model.GoBackN(p, m, in.timeout())},
+		{keyGoBackN, 0, model.GoBackN(p, m, timeout)},
 		{keyNACK, 0, model.Late{Distribution: model.SelectiveRepeat(p, m, model.NACK*p.RTT), Again: p.Back, Timeout: timer}},
 		{keyTimer, 0, model.Late{Distribution: model.SelectiveRepeat(p, m, timer), Again: p.Back, Timeout: timer}},
 		{keyMDS, model.SDR(model.MDS).Overhead(), model.Late{Distribution: model.SDR(model.MDS).Completion(p, m), Again: p.Back, Timeout: timer}},
@@ -70,6 +85,27 @@ func (in *Input) others() []contender {
 	if in.Burst == 1 { // the model of XOR knows no runs of losses
 		list = append(list, contender{keyXOR, model.SDR(model.XOR).Overhead(), model.Late{Distribution: model.SDR(model.XOR).Completion(p, m), Again: p.Back, Timeout: timer}})
 	}
+	mrc := *in // its packets are larger
+	mrc.Transport = MRC
+	return append(list,
+		contender{keyMRC, 0, model.MRC(p, mrc.message(), timeout, window)},
+		contender{keyVeRoCE, 0, model.VeRoCE(p, m, timeout, window)},
+	)
+}
+
+// protected are what CREM makes of transports with bitmaps that are not the input's.
+func (in *Input) protected() (list []contender) {
+	for key, transport := range map[string]Transport{keyCREMMRC: MRC, keyCREMVeRoCE: VeRoCE} {
+		if in.Transport == transport {
+			continue
+		}
+		other := *in
+		other.Transport = transport
+		c := other.choose().contender
+		c.key = key
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b contender) int { return strings.Compare(a.key, b.key) })
 	return list
 }
 

@@ -31,13 +31,13 @@ type Plan struct {
 func Make(in Input) *Plan {
 	c := in.choose()
 	p := &Plan{
-		Input: in, Profile: in.profile(c), Lossless: in.path().Lossless(in.message()), Repairs: c.crem.M,
+		Input: in, Profile: in.profile(c), Lossless: in.Lossless(), Repairs: c.crem.M,
 		Outcome: c.crem.Outcome(in.path(), in.message()), Memory: in.memory(c), chosen: c,
 	}
 	p.YAML = yaml(&p.Profile)
 	p.Mechanisms = append(p.Mechanisms, c.measure())
 	for _, wanted := range []bool{true, false} { // the transport's own comes second
-		for _, o := range in.others() {
+		for _, o := range append(in.others(), in.protected()...) {
 			if (o.key == in.alone()) == wanted {
 				p.Mechanisms = append(p.Mechanisms, o.measure())
 			}
@@ -46,6 +46,9 @@ func Make(in Input) *Plan {
 	p.find()
 	return p
 }
+
+// Lossless is how long a message takes without loss and without CREM, in seconds. The input must be Normal.
+func (in *Input) Lossless() float64 { return in.path().Lossless(in.message()) }
 
 // crem and alone are the mechanisms that a plan is about.
 func (p *Plan) crem() *Mechanism { return &p.Mechanisms[0] }

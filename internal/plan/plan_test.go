@@ -237,12 +237,13 @@ func TestNormalRefuses(t *testing.T) {
 		"loss NaN: write the share of packets that the link loses, from 0 to 0.3, for instance 1e-4 or 0.01%":               func(in *Input) { in.Loss = math.NaN() },
 		"burst 0.5: write the mean number of packets lost in a row, from 1 to 64":                                           func(in *Input) { in.Burst = 0.5 },
 		"message 0: write the size of one message, from 1 to 1024Gi, for instance 128Mi":                                    func(in *Input) { in.Message = 0 },
-		"transport \"tcp\": write go-back-n, selective-repeat or selective-repeat-timer":                                    func(in *Input) { in.Transport = "tcp" },
+		"transport \"tcp\": write go-back-n, selective-repeat, selective-repeat-timer, mrc or veroce":                       func(in *Input) { in.Transport = "tcp" },
 		"flows -1: write the number of queue pairs that share the link, from 1 to 65536":                                    func(in *Input) { in.Flows = -1 },
 		"tunnel 1000: write the octets that a tunnel adds to each packet, from 0 to 512, for instance 24 for GRE over IPv4": func(in *Input) { in.Tunnel = 1000 },
 		"mtu 100: write the IP MTU of the link, from 576 to 65535, for instance 9000":                                       func(in *Input) { in.LinkMTU = 100 },
 		"rdma-mtu 1500: write 256, 512, 1024, 2048 or 4096":                                                                 func(in *Input) { in.RDMAMTU = 1500 },
 		"ack-timeout 40: write the exponent that the NIC is given (NCCL_IB_TIMEOUT, qp_attr.timeout), from 1 to 31":         func(in *Input) { in.AckTimeout = 40 },
+		"memory 4096: write what crem-agent run --memory is given, from 16Mi to 1024Gi":                                     func(in *Input) { in.Memory = 4096 },
 		"window -1: write the octets that one queue pair keeps in flight at most, up to 1024Gi, for instance 64Mi":          func(in *Input) { in.Window = -1 },
 	} {
 		in := good
@@ -265,9 +266,10 @@ func TestFindingsThatAct(t *testing.T) {
 		{"timers", func(in *Input) { in.AckTimeout = 10 }, "4.19 ms"},
 		{"timers", func(in *Input) { in.AckTimeout = 0 }, "Set the local ACK timeout to 14"},
 		{"window", func(in *Input) { in.Window = 1 * mib }, "use 12 queue pairs"},
+		{"window", func(in *Input) { in.Transport, in.Bandwidth, in.Window = MRC, 400e9, 0 }, "use at least 4 queue pairs"},
 		{"MTU", func(in *Input) { in.LinkMTU, in.RDMAMTU = 4100, 4096 }, "or set the RDMA MTU to 2048"},
 		{"MTU", func(in *Input) { in.LinkMTU = 0 }, "set the link and every uplink to"},
-		{"memory", func(in *Input) { in.Flows, in.Window = 64, 0 }, "--memory"},
+		{"memory", func(in *Input) { in.Bandwidth, in.Window = 400e9, 0 }, "for each packet worker"},
 		{"circuit breaker", func(in *Input) { in.Loss = 0.15 }, "mend the link"},
 	} {
 		in := good
@@ -298,6 +300,7 @@ func TestFindingsThatAct(t *testing.T) {
 func TestTransportDecidesDelivery(t *testing.T) {
 	for transport, want := range map[Transport]v1alpha1.Delivery{
 		GoBackN: v1alpha1.DeliveryInOrder, SelectiveRepeat: v1alpha1.DeliveryImmediate, SelectiveRepeatTime: v1alpha1.DeliveryImmediate,
+		MRC: v1alpha1.DeliveryImmediate, VeRoCE: v1alpha1.DeliveryImmediate,
 	} {
 		in := long(mib, 1e-3)
 		in.Transport = transport
@@ -313,6 +316,9 @@ func TestSimulationAgrees(t *testing.T) {
 		{RTT: 10 * time.Millisecond, Bandwidth: 10e9, Loss: 1e-3, Message: 4 * mib},
 		{RTT: 10 * time.Millisecond, Bandwidth: 10e9, Loss: 1e-2, Message: 4 * mib, Transport: SelectiveRepeat},
 		{RTT: 20 * time.Millisecond, Bandwidth: 1e9, Loss: 1e-2, Message: 1 * mib, LinkMTU: 1500},
+		{RTT: 10 * time.Millisecond, Bandwidth: 10e9, Loss: 1e-3, Message: 4 * mib, Transport: MRC, LosslessBack: true},
+		{RTT: 25 * time.Millisecond, Bandwidth: 100e9, Loss: 1e-3, Message: 16 * mib, Transport: MRC, Window: 8 * mib, LosslessBack: true},
+		{RTT: 10 * time.Millisecond, Bandwidth: 10e9, Loss: 1e-2, Message: 4 * mib, Transport: VeRoCE, LosslessBack: true},
 	} {
 		in = normal(t, in)
 		run := func() *Plan {

@@ -59,6 +59,7 @@ func (p *Plan) scenario(messages int) sim.Scenario {
 	protection.Send.MaxRepairRatio, _ = render.Decimal(spec.MaxRepairRatio) // the plan wrote it
 	protection.Send.Spread = p.chosen.spread
 	protection.Receive.Delivery, protection.Receive.MaxHold = in.delivery(), spec.MaxHold.Duration
+	protection.Receive.HoldBytes, protection.Receive.ReplayBytes = in.hold(spec.MaxHold.Duration)
 	if p.chosen.onDemand {
 		protection.Send.Strategy = csf.OnDemand
 	}
@@ -78,10 +79,19 @@ func (p *Plan) scenario(messages int) sim.Scenario {
 
 // endpoint is the transport as the simulator has it.
 func (p *Plan) endpoint() endpoint.Config {
-	if p.Input.Transport != GoBackN {
-		return endpoint.Config{Kind: endpoint.SelectiveRepeat, NACK: p.Input.Transport == SelectiveRepeat}
+	c := endpoint.Config{Timeout: time.Duration(p.chosen.timeout * float64(time.Second)), Retries: -1}
+	switch p.Input.Transport {
+	case SelectiveRepeat:
+		return endpoint.Config{Kind: endpoint.SelectiveRepeat, NACK: true}
+	case SelectiveRepeatTime:
+		return endpoint.Config{Kind: endpoint.SelectiveRepeat}
+	case MRC:
+		c.Kind = endpoint.MRC
+	case VeRoCE:
+		c.Kind = endpoint.VeRoCE
+	case GoBackN:
 	}
-	return endpoint.Config{Kind: endpoint.GoBackN, Timeout: time.Duration(p.chosen.timeout * float64(time.Second)), Retries: -1}
+	return c
 }
 
 // Step goes on for a moment; it is false when nothing is left to do. At any time Finish takes what there is.

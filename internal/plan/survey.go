@@ -87,7 +87,7 @@ func (p *Plan) Survey(next func(done, all int) bool) *Survey {
 
 // Sample compares all mechanisms for one input, which must be Normal.
 func (in *Input) Sample() Sample {
-	lossless := in.path().Lossless(in.message())
+	lossless := in.Lossless()
 	c := in.choose()
 	s := Sample{Loss: in.Loss, Message: in.Message, Repair: c.overhead, P999: map[string]float64{keyCREM: model.Quantile(c, 0.999) / lossless}}
 	least := s.P999[keyCREM]

@@ -21,12 +21,12 @@ import (
 
 // planFlags is the question as it is written on the command line.
 type planFlags struct {
-	rtt                                  time.Duration
-	bandwidth, loss, message, window, to string
-	burst                                float64
-	transport                            string
-	mtu, rdmaMTU, tunnel, flows, timeout int
-	ipv6, losslessBack                   bool
+	rtt                                          time.Duration
+	bandwidth, loss, message, window, memory, to string
+	burst                                        float64
+	transport                                    string
+	mtu, rdmaMTU, tunnel, flows, timeout         int
+	ipv6, losslessBack                           bool
 
 	site, domain string // of --from-status
 	messages     int
@@ -98,7 +98,7 @@ func (f *planFlags) define(cmd *cobra.Command) {
 	flags.BoolVar(&f.losslessBack, "lossless-back", false, "acknowledgements are never lost, as in published models")
 	flags.Float64Var(&f.burst, "burst", 1, "mean number of packets lost in a row; 1: losses are independent")
 	flags.StringVar(&f.message, "message", "", "size of one message in octets, with or without Ki, Mi or Gi")
-	flags.StringVar(&f.transport, "transport", string(plan.GoBackN), "how the NICs recover by themselves: go-back-n, selective-repeat (NACK) or selective-repeat-timer")
+	flags.StringVar(&f.transport, "transport", string(plan.GoBackN), "how the NICs recover by themselves: go-back-n, selective-repeat (NACK), selective-repeat-timer, mrc or veroce")
 	flags.IntVar(&f.flows, "flows", 1, "queue pairs that share the link")
 	flags.IntVar(&f.mtu, "mtu", 0, "IP MTU of the link; 0: the plan says which is needed")
 	flags.IntVar(&f.rdmaMTU, "rdma-mtu", 0, "octets of data in an RDMA packet; 0: the largest that fits the link")
@@ -106,6 +106,7 @@ func (f *planFlags) define(cmd *cobra.Command) {
 	flags.IntVar(&f.tunnel, "tunnel", 0, "octets that a tunnel (GRE, UDP, ESP) adds to each packet on the link")
 	flags.IntVar(&f.timeout, "ack-timeout", 0, "exponent n of the NICs' local ACK timeout of 4.096 us times 2^n (NCCL_IB_TIMEOUT); 0: not known")
 	flags.StringVar(&f.window, "window", "", "octets that a queue pair keeps in flight at most, with or without Ki, Mi or Gi; empty: not known")
+	flags.StringVar(&f.memory, "memory", "", "what crem-agent run --memory is given at both gateways, in octets or with Ki, Mi or Gi; empty: the plan says what it takes")
 	flags.StringVar(&f.to, "to", "", "name of the other site, for the profile's selector")
 	flags.StringVar(&f.site, "from-status", "", "take round-trip time, loss and flows from what a running domain reports of this site")
 	flags.StringVar(&f.domain, "domain", "", "domain of --from-status, where several have the site")
@@ -157,6 +158,11 @@ func (f *planFlags) input(cmd *cobra.Command, where *cluster) (in plan.Input, sa
 	if f.window != "" {
 		if in.Window, ok = render.Octets(f.window); !ok {
 			return in, "", usageError{fmt.Errorf("--window %q: write a whole number of octets with or without Ki, Mi or Gi, for instance 64Mi", f.window)}
+		}
+	}
+	if f.memory != "" {
+		if in.Memory, ok = render.Octets(f.memory); !ok {
+			return in, "", usageError{fmt.Errorf("--memory %q: write a whole number of octets with or without Ki, Mi or Gi, for instance 4Gi", f.memory)}
 		}
 	}
 	if f.loss != "" {

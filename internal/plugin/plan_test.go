@@ -26,7 +26,7 @@ func TestPlan(t *testing.T) {
 	compare(t, "plan-yaml.txt", run(t, "", nil, append(planArgs, "-o", "yaml")...).golden())
 	r := run(t, "", nil, append(planArgs, "-o", "json", "--messages", "0")...)
 	var made plan.Plan
-	if err := json.Unmarshal([]byte(r.out), &made); err != nil || made.Input.Loss != 1e-3 || made.Input.Message != 4<<20 || len(made.Mechanisms) != 6 {
+	if err := json.Unmarshal([]byte(r.out), &made); err != nil || made.Input.Loss != 1e-3 || made.Input.Message != 4<<20 || len(made.Mechanisms) != 10 {
 		t.Errorf("%v\n%s", err, r.out)
 	}
 	if _, err := render.Decode([]render.File{{Name: "plan", Data: []byte(run(t, "", nil, append(planArgs, "-o", "yaml")...).out)}}); err != nil {
@@ -46,7 +46,7 @@ func TestPlanWrongInput(t *testing.T) {
 		{"--window", "x", `--window "x": write a whole number of octets with or without Ki, Mi or Gi, for instance 64Mi`},
 		{"--loss", "some", `--loss "some": write the share of packets that the link loses, for instance 1e-4 or 0.01%`},
 		{"--loss", "1", "--loss 1: write the share of packets that the link loses, from 0 to 0.3, for instance 1e-4 or 0.01%"},
-		{"--transport", "tcp", `--transport "tcp": write go-back-n, selective-repeat or selective-repeat-timer`},
+		{"--transport", "tcp", `--transport "tcp": write go-back-n, selective-repeat, selective-repeat-timer, mrc or veroce`},
 		{"--to", "West!", `--to "West!": write the name of a site: lower-case letters, digits and '-'`},
 		{"--messages", "-7", "--messages -7: write how many messages to simulate, from 0 to 1000000, or -1"},
 		{"--output", "pdf", `-o "pdf": write text, yaml, json or html`},
