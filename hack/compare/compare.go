@@ -46,22 +46,31 @@ type Run struct {
 	Sent float64 `json:"overhead"` // octets sent beyond the data, over those of data
 }
 
-// Mechanisms, by the keys of a plan's but for CREM, which stands on two transports.
+// Mechanisms, by the keys of a plan's but for CREM, which stands on several transports.
 const (
 	cremGoBackN = "crem-go-back-n"
 	cremRepeat  = "crem-selective-repeat"
+	cremMRC     = "crem-mrc"
+	cremVeRoCE  = "crem-veroce"
 	crem        = "crem"
 	mds         = "fixed-mds"
 	xor         = "fixed-xor"
 	nack        = string(plan.SelectiveRepeat)
 	timer       = string(plan.SelectiveRepeatTime)
 	goBackN     = string(plan.GoBackN)
+	mrc         = string(plan.MRC)
+	veroce      = string(plan.VeRoCE)
 )
 
-// columns of the tables.
-var columns = []struct{ key, name string }{
-	{cremGoBackN, "CREM, go-back-N"}, {cremRepeat, "CREM, selective repeat"}, {mds, "fixed (32, 8)"}, {xor, "XOR (32, 8)"},
-	{nack, "NACK"}, {timer, "timer"}, {goBackN, "go-back-N"},
+// columns of the tables. Those of CREM name the transport that it stands on, and come first.
+var columns = []struct {
+	key, name string
+	under     plan.Transport // CREM
+}{
+	{cremGoBackN, "CREM, go-back-N", plan.GoBackN}, {cremRepeat, "CREM, selective repeat", plan.SelectiveRepeat},
+	{cremMRC, "CREM, MRC", plan.MRC}, {cremVeRoCE, "CREM, veRoCE", plan.VeRoCE},
+	{key: mds, name: "fixed (32, 8)"}, {key: xor, name: "XOR (32, 8)"}, {key: nack, name: "NACK"}, {key: timer, name: "timer"}, {key: goBackN, name: "go-back-N"},
+	{key: mrc, name: "MRC"}, {key: veroce, name: "veRoCE"},
 }
 
 // What is compared. At a loss of exactly 1e-3 the last acknowledgement is lost in one message of 1,000, which a p99.9 just leaves out; so no
@@ -78,7 +87,7 @@ var (
 	simulatedSizes  = map[int64]int{8 << 20: 1000, 128 << 20: 60} // and how many
 )
 
-func compare(version string, most time.Duration) Comparison {
+func compare(version string, most int) Comparison {
 	c := Comparison{Version: version}
 	for _, rtt := range rtts {
 		for _, size := range sizes {
@@ -110,12 +119,26 @@ func input(rtt time.Duration, size int64, loss float64, t plan.Transport) plan.I
 }
 
 func cell(rtt time.Duration, size int64, loss float64) Cell {
-	on, repeat := input(rtt, size, loss, plan.GoBackN), input(rtt, size, loss, plan.SelectiveRepeat)
-	a, b := on.Sample(), repeat.Sample()
-	c := Cell{RTT: rtt, Message: size, Loss: loss, P999: maps.Clone(a.P999), Repair: map[string]float64{cremGoBackN: a.Repair, cremRepeat: b.Repair}}
-	c.P999[cremGoBackN], c.P999[cremRepeat] = a.P999[crem], b.P999[crem]
-	delete(c.P999, crem)
+	c := Cell{RTT: rtt, Message: size, Loss: loss, Repair: map[string]float64{}}
+	for _, column := range columns {
+		if column.under == "" {
+			continue
+		}
+		in := input(rtt, size, loss, column.under)
+		s := in.Sample()
+		if c.P999 == nil {
+			c.P999 = maps.Clone(s.P999)
+			delete(c.P999, crem)
+		}
+		c.P999[column.key], c.Repair[column.key] = s.P999[crem]*in.Lossless()/lossless(rtt, size), s.Repair
+	}
 	return c
+}
+
+// lossless is what all mechanisms are measured by: the plain packets of RoCEv2 without a loss.
+func lossless(rtt time.Duration, size int64) float64 {
+	in := input(rtt, size, 0, plan.GoBackN)
+	return in.Lossless()
 }
 
 // published is the setting that is simulated: acknowledgements are never lost, as in published models.
@@ -125,29 +148,16 @@ func published(size int64, loss float64, t plan.Transport) plan.Input {
 	return in
 }
 
-// simulate runs one mechanism; it is false where nothing completed in time.
-func simulate(key string, size int64, loss float64, messages int, most time.Duration) (Run, bool) {
+// simulate runs one mechanism for most portions of events; it is false where no message completed in these.
+func simulate(key string, size int64, loss float64, messages, most int) (Run, bool) {
 	r := Run{Mechanism: key, Message: size, Loss: loss}
-	transport := plan.GoBackN
-	if key == cremRepeat {
-		transport = plan.SelectiveRepeat
-	}
-	p := plan.Make(published(size, loss, transport))
-	end := time.Now().Add(most)
-	if key == cremGoBackN || key == cremRepeat {
-		s, err := p.Simulate(messages)
-		if err != nil {
-			return r, false
+	for _, column := range columns {
+		if column.key == key && column.under != "" {
+			return r.protected(column.under, messages, most)
 		}
-		for time.Now().Before(end) && s.Step() {
-			continue
-		}
-		s.Finish()
-		m := p.Mechanisms[1]
-		r.take(&p.Mechanisms[0], m.Messages, m.Mean/p.Lossless, m.P999/p.Lossless, m.Overhead, p.Lossless)
-		return r, m.Messages > 0
 	}
-	result, ok := other(key, p, size, loss, messages, end)
+	p := plan.Make(published(size, loss, plan.GoBackN))
+	result, ok := other(key, p, size, loss, messages, most)
 	if !ok {
 		return r, false
 	}
@@ -164,19 +174,37 @@ func simulate(key string, size int64, loss float64, messages int, most time.Dura
 	return r, true
 }
 
+// protected runs CREM under a transport.
+func (r *Run) protected(under plan.Transport, messages, most int) (Run, bool) {
+	p := plan.Make(published(r.Message, r.Loss, under))
+	s, err := p.Simulate(messages)
+	if err != nil {
+		return *r, false
+	}
+	for n := 0; n < most && s.Step(); n++ {
+		continue
+	}
+	s.Finish()
+	m := p.Mechanisms[1]
+	r.take(&p.Mechanisms[0], m.Messages, m.Mean/p.Lossless, m.P999/p.Lossless, m.Overhead, p.Lossless)
+	return *r, m.Messages > 0
+}
+
 func (r *Run) take(analysis *plan.Mechanism, messages int, mean, p999, sent, lossless float64) {
 	r.Messages, r.Mean, r.P999, r.Sent = messages, mean, p999, sent
 	r.Analysis.Mean, r.Analysis.P999 = analysis.Mean/lossless, analysis.P999/lossless
 }
 
 // other simulates a mechanism that is not CREM.
-func other(key string, p *plan.Plan, size int64, loss float64, messages int, end time.Time) (sim.Result, bool) {
+func other(key string, p *plan.Plan, size int64, loss float64, messages, most int) (sim.Result, bool) {
 	config := map[string]endpoint.Config{
 		mds:     {Kind: endpoint.Coded, Code: endpoint.Code{K: model.SDR(model.MDS).K, M: model.SDR(model.MDS).M}},
 		xor:     {Kind: endpoint.Coded, Code: endpoint.Code{K: model.SDR(model.XOR).K, M: model.SDR(model.XOR).M, XOR: true}},
 		nack:    {Kind: endpoint.SelectiveRepeat, NACK: true},
 		timer:   {Kind: endpoint.SelectiveRepeat},
 		goBackN: {Kind: endpoint.GoBackN, Retries: -1},
+		mrc:     {Kind: endpoint.MRC, Retries: -1},
+		veroce:  {Kind: endpoint.VeRoCE, Retries: -1},
 	}[key]
 	link := world.Link{Rate: bandwidth, Delay: simulatedRTT / 2, Framing: 38}
 	back := link
@@ -185,7 +213,7 @@ func other(key string, p *plan.Plan, size int64, loss float64, messages int, end
 	if err != nil {
 		return sim.Result{}, false
 	}
-	for time.Now().Before(end) && run.Step(1<<16) {
+	for n := 0; n < most && run.Step(1<<16); n++ {
 		continue
 	}
 	r := run.Result()

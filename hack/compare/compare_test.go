@@ -16,8 +16,8 @@ func small(t *testing.T) Comparison {
 	for _, loss := range []float64{1e-6, 1e-2} {
 		c.Cells = append(c.Cells, cell(25*time.Millisecond, 128<<10, loss), cell(25*time.Millisecond, 8<<30, loss))
 	}
-	for _, key := range []string{cremGoBackN, mds, nack} {
-		r, ok := simulate(key, 1<<20, 1e-3, 5, time.Hour)
+	for _, key := range []string{cremGoBackN, cremMRC, mds, nack, veroce} {
+		r, ok := simulate(key, 1<<20, 1e-3, 5, 1000)
 		if !ok || r.Messages != 5 {
 			t.Fatalf("%s: %+v", key, r)
 		}
@@ -35,7 +35,7 @@ func TestComparison(t *testing.T) {
 				t.Errorf("%d octets, loss %g: %s takes %g of the lossless time", x.Message, x.Loss, col.name, v)
 			}
 		}
-		if len(x.P999) != len(columns) || len(x.Repair) != 2 {
+		if len(x.P999) != len(columns) || len(x.Repair) != 4 {
 			t.Errorf("%+v", x)
 		}
 	}

@@ -9,14 +9,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"time"
 )
 
 func main() {
 	out := flag.String("out", "build/compare.json", "file for all numbers")
 	page := flag.String("page", "docs/compare.md", "page made of them")
 	from := flag.String("from", "", "make the page of this file, and measure nothing")
-	most := flag.Duration("time", 30*time.Second, "longest simulation of one cell")
+	most := flag.Int("portions", 1200, "longest simulation of one cell, in portions of 65,536 events")
 	version := flag.String("version", "unknown", "what is compared, for the page")
 	flag.Parse()
 	if err := run(*out, *page, *from, *version, *most); err != nil {
@@ -25,7 +24,7 @@ func main() {
 	}
 }
 
-func run(out, page, from, version string, most time.Duration) error {
+func run(out, page, from, version string, most int) error {
 	var c Comparison
 	if from != "" {
 		raw, err := os.ReadFile(from)
