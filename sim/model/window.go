@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Bounds of how much is sampled: delayed units in all samples together, and samples. A message with more delayed units than partDelays is taken for so
-// many parts in a row that are sampled as one.
+// Bounds of how much is sampled: delayed units in all samples together, and samples. Of a message with more delayed units than partDelays a part is
+// sampled, and the rest takes as long as the second half of that.
 const (
 	sampledDelays = 1 << 17
 	mostSamples   = 4000
@@ -44,9 +44,7 @@ func (s Stream) Within(window float64) Distribution {
 	n := int(min(sampledDelays/(delays/parts), mostSamples))
 	const stream = 0x77696e
 	rng := rand.New(rand.NewPCG(uint64(n), stream))
-	d.sample(n, func() float64 { return w.completion(rng) })
-	d.mean = parts*(d.mean-s.After) + s.After
-	d.spread *= math.Sqrt(parts)
+	d.sample(n, 2*(parts-1), func() (whole, half float64) { return w.completion(rng), w.second })
 	return d
 }
 
@@ -57,6 +55,7 @@ type windowed struct {
 	ahead  []piece // when the units from the next one on may be sent
 	at     int     // first of them
 	waited float64 // number after the last unit that was complete later than it arrived
+	second float64 // of the last completion, how long its second half took
 }
 
 // piece is when units in a row are complete: all at a time, or one after the other in steps.
@@ -76,7 +75,11 @@ func (w *windowed) completion(rng *rand.Rand) float64 {
 		next = w.firstDelayed(rng)
 	}
 	free, complete := 0.0, 0.0 // when the wire is free, and when all before are complete
+	middle := 0.0
 	for unit := 0.0; unit < units; {
+		if unit < units/2 {
+			middle = complete
+		}
 		if n := w.rounds(unit, min(next, units)); n > 0 {
 			later := n * max(w.window*s.Step, s.Step+s.After)
 			for i := w.at; i < len(w.ahead); i++ {
@@ -111,6 +114,7 @@ func (w *windowed) completion(rng *rand.Rand) float64 {
 			unit = till
 		}
 	}
+	w.second = complete - middle
 	return complete
 }
 
@@ -173,18 +177,29 @@ type bounded struct {
 // some is the probability that a unit is delayed.
 func (d *bounded) some() float64 { return -math.Expm1(d.units * math.Log1p(-d.share)) }
 
-func (d *bounded) sample(n int, one func() float64) {
+// sample takes n messages that go on for so many more halves of what one returns.
+func (d *bounded) sample(n int, halves float64, one func() (whole, half float64)) {
 	d.times = make([]float64, n)
-	square := 0.0
+	rest := make([]float64, n)
 	for i := range d.times {
-		d.times[i] = one()
-		d.mean += d.times[i] / float64(n)
+		d.times[i], rest[i] = one()
 	}
-	for _, t := range d.times {
-		square += (t - d.mean) * (t - d.mean)
-	}
-	d.spread = math.Sqrt(square / float64(n))
+	whole, wholeVariance := moments(d.times)
+	half, halfVariance := moments(rest)
+	d.mean = whole + halves*half
+	d.spread = math.Sqrt(wholeVariance + halves*halfVariance)
 	slices.Sort(d.times)
+}
+
+// moments are mean and variance.
+func moments(list []float64) (mean, variance float64) {
+	for _, x := range list {
+		mean += x / float64(len(list))
+	}
+	for _, x := range list {
+		variance += (x - mean) * (x - mean) / float64(len(list))
+	}
+	return mean, variance
 }
 
 // Mean implements Distribution.
@@ -219,5 +234,6 @@ func (d bounded) Span() (least, most float64) {
 		return d.free, d.free
 	}
 	const deviations = 9
-	return d.free, max(d.times[len(d.times)-1], d.mean+deviations*d.spread)
+	most = max(d.times[len(d.times)-1], d.mean+deviations*d.spread)
+	return min(d.free, most), most
 }
