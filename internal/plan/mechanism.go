@@ -4,8 +4,6 @@ package plan
 
 import (
 	"math"
-	"slices"
-	"strings"
 
 	"crem.dev/crem/sim/model"
 )
@@ -95,17 +93,19 @@ func (in *Input) others() []contender {
 
 // protected are what CREM makes of transports with bitmaps that are not the input's.
 func (in *Input) protected() (list []contender) {
-	for key, transport := range map[string]Transport{keyCREMMRC: MRC, keyCREMVeRoCE: VeRoCE} {
-		if in.Transport == transport {
+	for _, t := range []struct {
+		key       string
+		transport Transport
+	}{{keyCREMMRC, MRC}, {keyCREMVeRoCE, VeRoCE}} {
+		if in.Transport == t.transport {
 			continue
 		}
 		other := *in
-		other.Transport = transport
+		other.Transport = t.transport
 		c := other.choose().contender
-		c.key = key
+		c.key = t.key
 		list = append(list, c)
 	}
-	slices.SortFunc(list, func(a, b contender) int { return strings.Compare(a.key, b.key) })
 	return list
 }
 

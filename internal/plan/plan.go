@@ -36,8 +36,9 @@ func Make(in Input) *Plan {
 	}
 	p.YAML = yaml(&p.Profile)
 	p.Mechanisms = append(p.Mechanisms, c.measure())
+	beside := append(in.others(), in.protected()...)
 	for _, wanted := range []bool{true, false} { // the transport's own comes second
-		for _, o := range append(in.others(), in.protected()...) {
+		for _, o := range beside {
 			if (o.key == in.alone()) == wanted {
 				p.Mechanisms = append(p.Mechanisms, o.measure())
 			}
