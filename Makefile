@@ -76,7 +76,7 @@ bench: build-lab ## Coding, machines and one gateway core against the kernel: bu
 	hack/bench.sh $(BUILD)
 
 .PHONY: compare
-compare: ## CREM against other mechanisms over loss, RTT and message size: build/compare.json, docs/compare.md (10 minutes)
+compare: ## CREM against other mechanisms over loss, RTT and message size: build/compare.json, docs/compare.md (12 minutes)
 	@mkdir -p $(BUILD)
 	$(GO) run ./hack/compare -out $(BUILD)/compare.json -page docs/compare.md -version $(VERSION)
 

@@ -237,9 +237,9 @@ func (p *Plan) findMemory() {
 		level, does = Note, fmt.Sprintf("the agents have %s", size(float64(p.Input.Memory)))
 	case m.Limit != "1Gi":
 		level, does = Act, "start both agents with --memory "+m.Limit
-		if m.Worker > 0 {
-			does += fmt.Sprintf(", %s for each packet worker, of which one flow may take half", size(m.Worker))
-		}
+	}
+	if m.Worker > 0 {
+		does += fmt.Sprintf(" (a packet worker needs %s, of which one flow may take half)", size(m.Worker))
 	}
 	p.say(level, "memory", "A full link takes %s at the sending gateway, until packets are acknowledged, and %s at the receiving one: %s.", size(m.Sender), size(m.Receiver), does)
 }

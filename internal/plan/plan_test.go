@@ -269,7 +269,7 @@ func TestFindingsThatAct(t *testing.T) {
 		{"window", func(in *Input) { in.Transport, in.Bandwidth, in.Window = MRC, 400e9, 0 }, "use at least 4 queue pairs"},
 		{"MTU", func(in *Input) { in.LinkMTU, in.RDMAMTU = 4100, 4096 }, "or set the RDMA MTU to 2048"},
 		{"MTU", func(in *Input) { in.LinkMTU = 0 }, "set the link and every uplink to"},
-		{"memory", func(in *Input) { in.Bandwidth, in.Window = 400e9, 0 }, "for each packet worker"},
+		{"memory", func(in *Input) { in.Bandwidth, in.Window = 400e9, 0 }, "a packet worker needs"},
 		{"circuit breaker", func(in *Input) { in.Loss = 0.15 }, "mend the link"},
 	} {
 		in := good
