@@ -66,16 +66,20 @@ func (h hook) attachType() ebpf.AttachType {
 type attachedLink struct{ link.Link }
 
 // Attach puts the programs on both hooks of an interface of the calling thread's network namespace, before other
-// programs there. A link of ours is updated in place; a dead one is replaced; a program of ours is never put beside
+// programs there. bare: its packets have no Ethernet header. A link of ours is updated in place; a dead one is replaced; a program of ours is never put beside
 // another one of ours. Errors are of type *Error; after one, Attach may be tried again.
-func (o *Objects) Attach(ifindex int) (Attachment, error) {
+func (o *Objects) Attach(ifindex int, bare bool) (Attachment, error) {
 	a := Attachment{Ifindex: ifindex}
+	ingress, name := o.kernel.CremIngress, cremProgCremIngress
+	if bare {
+		ingress, name = o.kernel.CremBare, cremProgCremBare
+	}
 	var err error
 	// Injected frames must be turned round before the first packet is held.
 	if a.Egress, err = o.attach(hook{ifindex, Egress}, o.kernel.CremEgress, cremProgCremEgress, &a.Unchecked); err != nil {
 		return a, err
 	}
-	a.Ingress, err = o.attach(hook{ifindex, Ingress}, o.kernel.CremIngress, cremProgCremIngress, &a.Unchecked)
+	a.Ingress, err = o.attach(hook{ifindex, Ingress}, ingress, name, &a.Unchecked)
 	return a, err
 }
 

@@ -90,57 +90,59 @@ func TestSection11_BoundaryAndPath(t *testing.T) {
 		{"options to an endpoint", with(d("192.0.2.1", "10.2.0.9", port), func(d *datagram) { d.Options = 4 }), 0, bpf.PathPassed, fake.Pass, fake.Pass},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newTwin(t, 3)
-			w.setDomains(twoDomains, ownAddrs)
-			for kind, octets := range map[byte]int{1: 520, 2: 64, 9: 12} {
-				frame := c.datagram.Frame(repair(kind, 7, octets))
-				if octets == 12 && c.segment == 0 {
-					frame = append(frame, make([]byte, 6)...) // as Ethernet pads short frames
+			onEveryLink(t, 3, func(t *testing.T, w *twin) {
+				w.setDomains(twoDomains, ownAddrs)
+				for kind, octets := range map[byte]int{1: 520, 2: 64, 9: 12} {
+					frame := c.datagram.Frame(repair(kind, 7, octets))
+					if octets == 12 && c.segment == 0 {
+						frame = append(frame, make([]byte, 6)...) // as Ethernet pads short frames
+					}
+					if got := w.ingress(frame, min(c.segment, octets)); got != c.verdict {
+						t.Errorf("type %d: verdict %v", kind, got)
+					}
+					w.drain()
 				}
-				if got := w.ingress(frame, min(c.segment, octets)); got != c.verdict {
-					t.Errorf("type %d: verdict %v", kind, got)
+				w.compareStats()
+				if s := w.model.Stats(); c.want != 0 && s[c.want] == 0 {
+					t.Errorf("%v not counted: %v", c.want, s)
 				}
-				w.drain()
-			}
-			w.compareStats()
-			if s := w.model.Stats(); c.want != 0 && s[c.want] == 0 {
-				t.Errorf("%v not counted: %v", c.want, s)
-			}
-			w.beat(false)
-			if got := w.ingress(c.datagram.Frame(repair(1, 7, 520)), c.segment); got != c.dead {
-				t.Errorf("without an agent: verdict %v", got)
-			}
-			w.compareStats()
+				w.beat(false)
+				if got := w.ingress(c.datagram.Frame(repair(1, 7, 520)), c.segment); got != c.dead {
+					t.Errorf("without an agent: verdict %v", got)
+				}
+				w.compareStats()
+			})
 		})
 	}
 }
 
 // Taken messages of a super-packet are the messages that its sender cut it from, each whole.
 func TestTakenSuperPacket(t *testing.T) {
-	w := newTwin(t, 1)
-	w.setDomains(twoDomains, ownAddrs)
-	const size, n, last = 90, 5, 33
-	var payload []byte
-	for i := range n {
-		payload = append(payload, repair(1, uint32(i), size)...)
-	}
-	payload = append(payload, repair(1, n, last)...)
-	h := frames.Headers{Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr("10.2.0.9"), DstPort: port}
-	w.ingress(h.Frame(payload), size)
-	var got [16]packet.Frame
-	if k := w.rings[0].Next(got[:]); k != n+1 {
-		t.Fatalf("%d messages", k)
-	}
-	for i, f := range got[:n+1] {
-		message := f.Data[14+20+8:]
-		want := size
-		if i == n {
-			want = last
+	onEveryLink(t, 1, func(t *testing.T, w *twin) {
+		w.setDomains(twoDomains, ownAddrs)
+		const size, n, last = 90, 5, 33
+		var payload []byte
+		for i := range n {
+			payload = append(payload, repair(1, uint32(i), size)...)
 		}
-		if len(message) != want || binary.BigEndian.Uint32(message[4:]) != uint32(i) || f.Flags != packet.Taken|packet.Segment || f.Domain != 1 {
-			t.Errorf("message %d: %d octets, flags %x, domain %d", i, len(message), f.Flags, f.Domain)
+		payload = append(payload, repair(1, n, last)...)
+		h := frames.Headers{Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr("10.2.0.9"), DstPort: port}
+		w.ingress(h.Frame(payload), size)
+		var got [16]packet.Frame
+		if k := w.rings[0].Next(got[:]); k != n+1 {
+			t.Fatalf("%d messages", k)
 		}
-	}
+		for i, f := range got[:n+1] {
+			message := f.Data[14+20+8:]
+			want := size
+			if i == n {
+				want = last
+			}
+			if len(message) != want || binary.BigEndian.Uint32(message[4:]) != uint32(i) || f.Flags != packet.Taken|packet.Segment || f.Domain != 1 {
+				t.Errorf("message %d: %d octets, flags %x, domain %d", i, len(message), f.Flags, f.Domain)
+			}
+		}
+	})
 }
 
 // A full ring drops messages of the path, not the program.

@@ -106,6 +106,7 @@ const (
 	cremMapCremServed    = "crem_served"
 	cremMapCremSlots     = "crem_slots"
 	cremMapCremTurns     = "crem_turns"
+	cremProgCremBare     = "crem_bare"
 	cremProgCremEgress   = "crem_egress"
 	cremProgCremIngress  = "crem_ingress"
 	cremVarMark          = "mark"
@@ -157,6 +158,7 @@ type cremSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type cremProgramSpecs struct {
+	CremBare    *ebpf.ProgramSpec `ebpf:"crem_bare"`
 	CremEgress  *ebpf.ProgramSpec `ebpf:"crem_egress"`
 	CremIngress *ebpf.ProgramSpec `ebpf:"crem_ingress"`
 }
@@ -253,12 +255,14 @@ type cremVariables struct {
 //
 // It can be passed to loadCremObjects or ebpf.CollectionSpec.LoadAndAssign.
 type cremPrograms struct {
+	CremBare    *ebpf.Program `ebpf:"crem_bare"`
 	CremEgress  *ebpf.Program `ebpf:"crem_egress"`
 	CremIngress *ebpf.Program `ebpf:"crem_ingress"`
 }
 
 func (p *cremPrograms) Close() error {
 	return _CremClose(
+		p.CremBare,
 		p.CremEgress,
 		p.CremIngress,
 	)

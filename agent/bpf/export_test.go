@@ -23,13 +23,16 @@ type skb struct {
 	HWTimestamp                                                                           uint64
 }
 
+// Bare names the ingress program of uplinks without Ethernet headers. A test run gives it packets as they are after
+// decryption, behind the Ethernet header of another packet.
+const Bare Direction = "bare"
+
 // Run gives a frame to a program without any interface. It returns the program's verdict and the frame's mark after it.
 func (o *Objects) Run(t testing.TB, direction Direction, frame []byte, mark uint32, segment int) (verdict int32, markAfter uint32) {
 	t.Helper()
-	program := o.kernel.CremIngress
-	if direction == Egress {
-		program = o.kernel.CremEgress
-	}
+	program := map[Direction]*ebpf.Program{
+		Ingress: o.kernel.CremIngress, Bare: o.kernel.CremBare, Egress: o.kernel.CremEgress,
+	}[direction]
 	in, out := skb{Mark: mark, GSOSize: uint32(segment)}, skb{}
 	options := ebpf.RunOptions{Data: frame, Context: &in, ContextOut: &out, Repeat: 1}
 	ret, err := program.Run(&options)

@@ -43,7 +43,7 @@ func agent(pinDir string, ifindex int) error {
 	if err != nil {
 		return err
 	}
-	a, err := o.Attach(ifindex)
+	a, err := o.Attach(ifindex, false)
 	if err != nil {
 		return err
 	}

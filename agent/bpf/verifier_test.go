@@ -46,7 +46,7 @@ func TestVerifierTakesEveryProgram(t *testing.T) {
 		{Workers: 1, SlotOctets: 65536, RingSlots: 2},
 	} {
 		o := testLoad(t, c)
-		for _, p := range []*ebpf.Program{o.kernel.CremIngress, o.kernel.CremEgress} {
+		for _, p := range []*ebpf.Program{o.kernel.CremIngress, o.kernel.CremBare, o.kernel.CremEgress} {
 			info, err := p.Info()
 			if err != nil {
 				t.Fatal(err)

@@ -27,6 +27,7 @@ type world struct {
 	t               testing.TB
 	far, node, host *netns.NS
 	up              int // interface index of up0 in node
+	bare            bool
 	far0            int // of the far end
 	sender          int // raw socket on the far end
 }
@@ -92,7 +93,7 @@ func (w *world) attach(o *bpf.Objects) (a bpf.Attachment) {
 	w.t.Helper()
 	w.node.Do(func() {
 		var err error
-		if a, err = o.Attach(w.up); err != nil {
+		if a, err = o.Attach(w.up, w.bare); err != nil {
 			w.t.Fatal(err)
 		}
 	})

@@ -81,30 +81,30 @@ func (p *program) skip(at int, label string) uint8 {
 }
 
 // tapFilter copies outgoing RoCEv2 frames whole and incoming answerable ones cut. Injected frames carry the mark while
-// the taps see them arrive; they arrived before.
-func tapFilter(mark uint32) ([]bpf.RawInstruction, error) {
+// the taps see them arrive; they arrived before. The IP header is behind so many octets of the link's header.
+func tapFilter(mark, link uint32) ([]bpf.RawInstruction, error) {
 	var p program
 	p.add(bpf.LoadExtension{Num: bpf.ExtMark})
 	p.jump(bpf.JumpEqual, mark, "drop", "")
-	p.add(bpf.LoadAbsolute{Off: 12, Size: 2})
+	p.add(bpf.LoadExtension{Num: bpf.ExtProto})
 	p.jump(bpf.JumpEqual, etherTypeIPv4, "", "not IPv4")
-	p.add(bpf.LoadAbsolute{Off: ethernetLen + 9, Size: 1})
+	p.add(bpf.LoadAbsolute{Off: link + 9, Size: 1})
 	p.jump(bpf.JumpEqual, protocolUDP, "", "drop")
-	p.add(bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 2})
+	p.add(bpf.LoadAbsolute{Off: link + 6, Size: 2})
 	p.jump(bpf.JumpBitsSet, 0x1fff, "drop", "") // not the first fragment
-	p.add(bpf.LoadMemShift{Off: ethernetLen})
+	p.add(bpf.LoadMemShift{Off: link})
 	p.jump(bpf.JumpEqual, 0, "UDP", "UDP") // always
 	p.label("not IPv4")
 	p.jump(bpf.JumpEqual, etherTypeIPv6, "", "drop")
-	p.add(bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 1})
+	p.add(bpf.LoadAbsolute{Off: link + 6, Size: 1})
 	p.jump(bpf.JumpEqual, protocolUDP, "", "drop")
 	p.add(bpf.LoadConstant{Dst: bpf.RegX, Val: ipv6Len})
 	p.label("UDP") // X is the length of the IP header
-	p.add(bpf.LoadIndirect{Off: ethernetLen + 2, Size: 2})
+	p.add(bpf.LoadIndirect{Off: link + 2, Size: 2})
 	p.jump(bpf.JumpEqual, rocePort, "", "drop")
 	p.add(bpf.LoadExtension{Num: bpf.ExtType})
 	p.jump(bpf.JumpEqual, pktTypeOutgoing, "whole", "")
-	p.add(bpf.LoadIndirect{Off: ethernetLen + udpLen, Size: 1})
+	p.add(bpf.LoadIndirect{Off: link + udpLen, Size: 1})
 	for _, opcode := range answerable {
 		p.jump(bpf.JumpEqual, opcode, "cut", "")
 	}

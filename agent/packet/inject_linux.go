@@ -71,9 +71,11 @@ func (j *injector) Inject(ifindex int, head, payload []byte) {
 		return
 	}
 	j.to[j.n].Ifindex = int32(ifindex)
-	// The kernel wants the protocol only to classify the packet; the redirect reads the frame anew.
+	// With an Ethernet header the kernel wants the protocol only to classify the packet, and the redirect reads the frame
+	// anew; without one it is all that tells what the packet is.
 	if len(head) >= ethernetLen {
-		j.to[j.n].Protocol = *(*uint16)(unsafe.Pointer(&head[12]))
+		j.to[j.n].Protocol = *(*uint16)(unsafe.Pointer(&head[2*macLen]))
+		head = withoutBareHeader(head)
 	}
 	iov := j.parts[2*j.n : 2*j.n+2]
 	iov[0].Base = unsafe.SliceData(head)

@@ -17,6 +17,7 @@ import (
 type TapConfig struct {
 	Ifindex     int
 	Workers     int
+	Bare        bool          // the uplink's packets have no Ethernet header; those of its frames are zeros
 	Mark        uint32        // of injected frames, which are not tapped a second time
 	BlockOctets int           // default 1 MiB; small blocks mean many wake-ups
 	Blocks      int           // default 32
@@ -27,6 +28,7 @@ type TapConfig struct {
 type tap struct {
 	fd      int
 	ifindex int
+	bare    bool
 	memory  []byte
 	size    int // octets of a block
 	blocks  int
@@ -80,7 +82,11 @@ func OpenTaps(c TapConfig) (taps []Tap, err error) {
 
 // startTaps lets frames in, now that every tap has its place in the group: a frame must not reach a wrong worker.
 func startTaps(c TapConfig, taps []Tap) error {
-	filter, err := tapFilter(c.Mark)
+	link := uint32(ethernetLen)
+	if c.Bare {
+		link = 0
+	}
+	filter, err := tapFilter(c.Mark, link)
 	if err != nil {
 		return err
 	}
@@ -97,7 +103,7 @@ func openTap(c TapConfig) (*tap, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tap{fd: fd, ifindex: c.Ifindex, size: c.BlockOctets, blocks: c.Blocks}
+	t := &tap{fd: fd, ifindex: c.Ifindex, bare: c.Bare, size: c.BlockOctets, blocks: c.Blocks}
 	if err := t.setUp(c); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -110,6 +116,10 @@ func (t *tap) setUp(c TapConfig) error {
 		return err
 	}
 	const frame = 2048 // only a unit of the ring's size
+	room := 0
+	if c.Bare {
+		room = bareRoom
+	}
 	request := unix.TpacketReq3{
 		Block_size: uint32(c.BlockOctets), Block_nr: uint32(c.Blocks), Frame_size: frame,
 		Frame_nr:       uint32(c.BlockOctets / frame * c.Blocks),
@@ -122,6 +132,7 @@ func (t *tap) setUp(c TapConfig) error {
 		{"ring version", func() error {
 			return unix.SetsockoptInt(t.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3)
 		}},
+		{"room for a header", func() error { return unix.SetsockoptInt(t.fd, unix.SOL_PACKET, unix.PACKET_RESERVE, room) }},
 		{"header of offloads", func() error { return unix.SetsockoptInt(t.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1) }},
 		{"filter", func() error { return setFilter(t.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, nothing) }},
 		{"ring", func() error { return unix.SetsockoptTpacketReq3(t.fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &request) }},
@@ -218,7 +229,7 @@ func (t *tap) nextBlock() bool {
 }
 
 const (
-	vnetHeaderLen    = 10 // struct virtio_net_hdr, right before the frame
+	vnetHeaderLen    = 10 // struct virtio_net_hdr, right before what the kernel copies
 	vnetGSOType      = 1
 	nanosPerSecond   = 1_000_000_000
 	statusVLAN       = unix.TP_STATUS_VLAN_VALID
@@ -228,9 +239,17 @@ const (
 // fill makes a Frame of what the ring has. False: the frame is of no use.
 func (t *tap) fill(f *Frame, h *unix.Tpacket3Hdr) bool {
 	start := t.at + int(h.Mac)
+	end := start + int(h.Snaplen)
 	link := (*unix.RawSockaddrLinklayer)(unsafe.Pointer(&t.memory[t.at+tpacket3HdrLen]))
+	super := t.memory[start-vnetHeaderLen+vnetGSOType] != 0
+	length := int(h.Len)
+	if t.bare {
+		start -= ethernetLen
+		putBareHeader(t.memory[start:], link.Protocol)
+		length += ethernetLen
+	}
 	*f = Frame{
-		Data: t.memory[start : start+int(h.Snaplen) : start+int(h.Snaplen)], Len: int(h.Len),
+		Data: t.memory[start:end:end], Len: length,
 		Time:    time.Duration(int64(h.Sec)*nanosPerSecond+int64(h.Nsec)) + t.shift,
 		Ifindex: t.ifindex, Flow: NoFlow,
 	}
@@ -240,7 +259,7 @@ func (t *tap) fill(f *Frame, h *unix.Tpacket3Hdr) bool {
 	if h.Status&statusVLAN != 0 {
 		f.Flags |= VLAN
 	}
-	if t.memory[start-vnetHeaderLen+vnetGSOType] != 0 {
+	if super {
 		f.Flags |= GSO
 	}
 	if h.Snaplen < h.Len {

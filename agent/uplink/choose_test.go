@@ -29,13 +29,15 @@ func hall() *world {
 			{index: 5, name: "bond0", ethernet: true, kind: "bond", mtu: 9000},
 			{index: 6, name: "port6", ethernet: true, master: "br0", masterKind: "bridge"},
 			{index: 7, name: "br0", ethernet: true, kind: "bridge", mtu: 1500},
-			{index: 8, name: "wg0", kind: "wireguard"},
+			{index: 8, name: "wg0", kind: "wireguard", bare: true},
 			{index: 9, name: "vxlan9", ethernet: true, kind: "vxlan"},
 			{index: 10, name: "vethpod", ethernet: true, kind: "veth"},
 			{index: 11, name: "vlan11", ethernet: true, kind: "vlan", mtu: 4200},
 			{index: 12, name: "idle0", ethernet: true},
+			{index: 13, name: "ipsec0", bare: true, kind: "xfrm", ifID: 42, mtu: 1500, under: "mgmt0", underMTU: 1500},
+			{index: 14, name: "ib0", kind: "ipoib", mtu: 2044},
 		},
-		routes: map[netip.Prefix][]int{west: {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		routes: map[netip.Prefix][]int{west: {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14}},
 		manage: map[int]netip.Addr{2: netip.MustParseAddr("203.0.113.10")},
 	}
 	return w
@@ -56,23 +58,23 @@ func names(f Facts) (taken, excluded []string) {
 func TestG13_ChosenByRoute(t *testing.T) {
 	f := hall().choose(Config{Remote: prefixes("10.2.0.0/16", "10.3.0.0/16")})
 	taken, excluded := names(f)
-	if d := cmp.Diff([]string{"bond0", "br0", "vlan11", "wan0"}, taken); d != "" {
+	if d := cmp.Diff([]string{"bond0", "br0", "ipsec0", "vlan11", "wan0"}, taken); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]string{"eth4", "lo", "mgmt0", "port6", "vethpod", "vxlan9", "wg0"}, excluded); d != "" {
+	if d := cmp.Diff([]string{"eth4", "ib0", "lo", "mgmt0", "port6", "vethpod", "vxlan9", "wg0"}, excluded); d != "" {
 		t.Error(d)
 	}
 	want := map[string]string{
 		"eth4": "name bond0 instead", "lo": "loopback", "mgmt0": "203.0.113.10", "port6": "bridge br0", "vethpod": "virtual",
-		"vxlan9": "tunnel", "wg0": "no Ethernet header",
+		"vxlan9": "tunnel", "wg0": "tunnel", "ib0": "neither with an Ethernet header",
 	}
 	for _, e := range f.Excluded {
 		if !strings.Contains(e.Why, want[e.Name]) || !strings.HasSuffix(e.Why, ".") {
 			t.Errorf("%s: %q", e.Name, e.Why)
 		}
 	}
-	if f.Uplinks[3].Why != "It routes to 10.2.0.0/16." || f.Uplinks[3].MTU != 9000 || f.Uplinks[3].Index != 3 {
-		t.Errorf("%+v", f.Uplinks[3])
+	if u := f.Uplinks[4]; u.Why != "It routes to 10.2.0.0/16." || u.MTU != 9000 || u.Index != 3 || u.Bare || u.IfID != 0 {
+		t.Errorf("%+v", u)
 	}
 	if len(f.Unrouted) != 1 || f.Unrouted[0].String() != "10.3.0.0/16" {
 		t.Errorf("unrouted: %v", f.Unrouted)
@@ -82,21 +84,40 @@ func TestG13_ChosenByRoute(t *testing.T) {
 // By name also unlikely interfaces are taken, the impossible ones never, and a missing one is told.
 func TestG13_ChosenByName(t *testing.T) {
 	f := hall().choose(Config{
-		Names:  []string{"vethpod", "enp3s0f0np0", "wan0", "mgmt0", "eth4", "wg0", "lo", "wan9", "port6", "idle0"},
+		Names:  []string{"vethpod", "enp3s0f0np0", "wan0", "mgmt0", "eth4", "wg0", "ib0", "lo", "wan9", "port6", "idle0"},
 		Remote: prefixes("10.2.0.0/16"),
 	})
 	taken, excluded := names(f)
-	if d := cmp.Diff([]string{"idle0", "mgmt0", "port6", "vethpod", "wan0"}, taken); d != "" {
+	if d := cmp.Diff([]string{"idle0", "mgmt0", "port6", "vethpod", "wan0", "wg0"}, taken); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]string{"eth4", "lo", "wan9", "wg0"}, excluded); d != "" {
+	if d := cmp.Diff([]string{"eth4", "ib0", "lo", "wan9"}, excluded); d != "" {
 		t.Error(d)
+	}
+}
+
+// An uplink of route-based IPsec is bare, tells its if_id, and has the MTU that ESP leaves of the interface under it,
+// whatever its own says.
+func TestXFRMInterface(t *testing.T) {
+	for _, c := range []struct{ own, under, want int }{
+		{1500, 1500, 1446}, {1400, 1500, 1400}, {4400, 9000, 4400}, {9000, 9000, 8946}, {1500, 0, 1500}, {1447, 1501, 1446}, {1451, 1504, 1450},
+	} {
+		i := iface{name: "ipsec0", bare: true, kind: "xfrm", ifID: 42, mtu: c.own, under: "wan0", underMTU: c.under}
+		u := i.uplink("It is named.")
+		if u.MTU != c.want || !u.Bare || u.IfID != 42 || strings.Contains(u.Why, "wan0") != (c.want < c.own) {
+			t.Errorf("own %d, under %d: %+v", c.own, c.under, u)
+		}
+		// Nothing larger fits: the sum of header, SPI, sequence number, IV, padded payload and tag.
+		esp := func(n int) int { return 20 + 8 + 8 + (n+2+3)/4*4 + 16 }
+		if c.under > 0 && (esp(u.MTU) > c.under || u.MTU < c.own && esp(u.MTU+1) <= c.under) {
+			t.Errorf("own %d, under %d: %d octets make %d", c.own, c.under, u.MTU, esp(u.MTU))
+		}
 	}
 }
 
 func TestManagementAllowed(t *testing.T) {
 	f := hall().choose(Config{Remote: prefixes("10.2.0.0/16"), AllowManagement: true})
-	if taken, _ := names(f); !cmp.Equal(taken, []string{"bond0", "br0", "mgmt0", "vlan11", "wan0"}) {
+	if taken, _ := names(f); !cmp.Equal(taken, []string{"bond0", "br0", "ipsec0", "mgmt0", "vlan11", "wan0"}) {
 		t.Errorf("%v", taken)
 	}
 }

@@ -71,7 +71,13 @@ func newIfaces(links []netlink.Link) []iface {
 		a := l.Attrs()
 		i := iface{
 			index: a.Index, mtu: a.MTU, name: a.Name, names: a.AltNames, mac: a.HardwareAddr,
-			loopback: a.Flags&net.FlagLoopback != 0, ethernet: a.EncapType == "ether", kind: l.Type(),
+			loopback: a.Flags&net.FlagLoopback != 0, ethernet: a.EncapType == "ether", bare: bareTypes[a.EncapType], kind: l.Type(),
+		}
+		if x, ok := l.(*netlink.Xfrmi); ok {
+			i.ifID = x.Ifid
+			if under, ok := byIndex[a.ParentIndex]; ok {
+				i.under, i.underMTU = under.Attrs().Name, under.Attrs().MTU
+			}
 		}
 		if i.kind == "device" {
 			i.kind = ""
@@ -84,6 +90,9 @@ func newIfaces(links []netlink.Link) []iface {
 	return ifaces
 }
 
+// bareTypes are the link types (ARPHRD of if_arp.h) whose packets begin with the IP header: NONE, TUNNEL, TUNNEL6.
+var bareTypes = map[string]bool{"none": true, "ipip": true, "tunnel6": true}
+
 // addRoutes finds which interfaces lead to each remote prefix: the one to which the kernel would send a packet for it
 // now, by its rules; the other next hops of that route; and the routes to parts of the prefix, in every table.
 func (w *world) addRoutes(c Config) error {
@@ -91,11 +100,7 @@ func (w *world) addRoutes(c Config) error {
 		return nil
 	}
 	for _, p := range c.Remote {
-		probe := p.Masked().Addr()
-		if p.Bits() < probe.BitLen() {
-			probe = probe.Next() // the first is the subnet's own
-		}
-		on, err := leadTo(probe)
+		on, err := leadTo(hostOf(p))
 		if err != nil {
 			return err
 		}
@@ -123,6 +128,43 @@ func (w *world) addRoutes(c Config) error {
 		}
 	}
 	return nil
+}
+
+// hostOf is an address of a prefix that a host may have: the first is the subnet's own.
+func hostOf(p netip.Prefix) netip.Addr {
+	a := p.Masked().Addr()
+	if p.Bits() < a.BitLen() {
+		a = a.Next()
+	}
+	return a
+}
+
+// Lead is an interface by which packets may leave.
+type Lead struct {
+	Index int
+	Name  string
+	IfID  uint32 // of an XFRM interface, else 0
+}
+
+// Leads returns the interfaces to which the kernel's rules send packets for a prefix; none if there is no route.
+func Leads(to netip.Prefix) ([]Lead, error) {
+	on, err := leadTo(hostOf(to))
+	if err != nil {
+		return nil, err
+	}
+	leads := make([]Lead, 0, len(on))
+	for _, index := range on {
+		link, err := netlink.LinkByIndex(index)
+		if err != nil {
+			return nil, fmt.Errorf("uplink: interface towards %v: %w", to, err)
+		}
+		lead := Lead{Index: index, Name: link.Attrs().Name}
+		if x, ok := link.(*netlink.Xfrmi); ok {
+			lead.IfID = x.Ifid
+		}
+		leads = append(leads, lead)
+	}
+	return leads, nil
 }
 
 // leadTo returns the interfaces by which packets to an address may leave; none if there is no route.

@@ -28,9 +28,11 @@ type Config struct {
 type Uplink struct {
 	Name  string
 	Index int
-	MTU   int // largest IP packet in octets; a frame has 14 octets more
+	MTU   int    // largest IP packet in octets; a frame has 14 octets more
+	Bare  bool   // its packets have no Ethernet header
+	IfID  uint32 // of an XFRM interface, by which its policies are chosen; else 0
 	MAC   net.HardwareAddr
-	Why   string // one sentence
+	Why   string // one sentence, or two
 }
 
 // NoInterface is why a name was not taken that no interface has; it may appear later.
@@ -57,7 +59,11 @@ type iface struct {
 	names      []string // alternative ones
 	mac        net.HardwareAddr
 	loopback   bool
-	ethernet   bool
+	ethernet   bool   // its packets have an Ethernet header
+	bare       bool   // they begin with the IP header
+	ifID       uint32 // of an XFRM interface
+	under      string // name of the device by which its packets leave, where that is fixed
+	underMTU   int
 	kind       string // of the driver, as in ip link: "veth", "bond", "" for hardware
 	master     string // name of the bond or bridge that it is a port of
 	masterKind string
@@ -142,16 +148,29 @@ func routesTo(leads []netip.Prefix) string {
 }
 
 func (i *iface) uplink(why string) Uplink {
-	return Uplink{Name: i.name, Index: i.index, MTU: i.mtu, MAC: i.mac, Why: why}
+	u := Uplink{Name: i.name, Index: i.index, MTU: i.mtu, Bare: i.bare, IfID: i.ifID, MAC: i.mac, Why: why}
+	if room := espRoom(i.underMTU); i.kind == xfrm && i.underMTU > 0 && room < i.mtu {
+		u.MTU = room
+		u.Why += fmt.Sprintf(" Its MTU of %d leaves no room for ESP on %s, which has %d: set it to %d or less; that is reckoned with.", i.mtu, i.under, i.underMTU, room)
+	}
+	return u
 }
+
+// xfrm is the kind of the interfaces of route-based IPsec.
+const xfrm = "xfrm"
+
+// espRoom is the largest IP packet that ESP can carry in tunnel mode over an interface of this MTU: with an IPv4 header
+// outside (20), SPI and sequence number (8), IV (8) and tag (16) of AES-GCM, and padding to 4 octets with its 2 of trailer
+// (RFC 4303, RFC 4106). Other algorithms and IPv6 outside take more.
+func espRoom(mtu int) int { return (mtu-20-8-8-16)&^3 - 2 }
 
 // impossible says why an interface can never be an uplink, if so.
 func (i *iface) impossible() string {
 	switch {
 	case i.loopback:
 		return "It is a loopback interface."
-	case !i.ethernet:
-		return "Its frames have no Ethernet header."
+	case !i.ethernet && !i.bare:
+		return "Its packets begin neither with an Ethernet header nor with an IP header."
 	case i.masterKind == "bond" || i.masterKind == "team":
 		return fmt.Sprintf("It is a member of %s; name %s instead.", i.master, i.master)
 	}
@@ -172,8 +191,8 @@ func (i *iface) unlikely() string {
 	return ""
 }
 
-// tunnels are the kinds with an Ethernet header; the others are impossible already.
+// tunnels are taken by name only. Those that encrypt a wire, and are as good as it, are not among them: macsec and xfrm.
 var tunnels = map[string]bool{
 	"vxlan": true, "geneve": true, "gretap": true, "ip6gretap": true, "erspan": true, "bareudp": true,
-	"macsec": false, // encrypts a wire, and is as good as it
+	"wireguard": true, "vti": true, "vti6": true, "ipip": true, "ip6tnl": true,
 }

@@ -5,6 +5,7 @@
 #ifndef CREM_BOUNDARY_H
 #define CREM_BOUNDARY_H
 
+#include "link.h"
 #include "parse.h"
 #include "ring.h"
 
@@ -21,6 +22,7 @@ static __always_inline bool within(void *trie, __u32 domain, __u8 *addr)
 
 struct taking {
 	struct __sk_buff *skb;
+	struct view *view;
 	struct ring *ring;
 	__u32 worker;
 	__u32 domain;
@@ -35,6 +37,7 @@ static long take(__u32 i, struct taking *t)
 {
 	struct __sk_buff *skb = t->skb;
 	__u32 off = t->head + i * t->segment, len = t->segment;
+	__u32 head = ETH_HLEN + t->head - t->view->ip; /* in the slot */
 	struct slot *s;
 	__u64 position = 0;
 
@@ -48,13 +51,13 @@ static long take(__u32 i, struct taking *t)
 		return 1;
 	}
 	s->ktime = t->now;
-	s->len = t->head + len;
-	s->whole = t->head + len;
+	s->len = head + len;
+	s->whole = s->len;
 	s->flags = SLOT_TAKEN | (t->segment < t->end - t->head ? SLOT_SEGMENT : 0);
 	s->ifindex = skb->ifindex;
 	s->flow = NO_FLOW;
 	s->domain = t->domain;
-	if (copy(skb, s, 0, 0, t->head) && copy(skb, s, t->head, off, len)) {
+	if (copy_packet(skb, s, t->view, t->head) && copy(skb, s, head, off, len)) {
 		count(PATH_TAKEN);
 	} else {
 		s->flags = SLOT_VOID;
@@ -72,7 +75,7 @@ static __always_inline int take_all(struct __sk_buff *skb, struct view *v, __u32
 		__be16 len;
 		__be32 flow;
 	} head;
-	struct taking t = { .skb = skb, .domain = domain, .head = v->l4 + sizeof(struct udphdr) };
+	struct taking t = { .skb = skb, .view = v, .domain = domain, .head = v->l4 + sizeof(struct udphdr) };
 
 	if (v->options || v->extension || bpf_skb_load_bytes(skb, t.head, &head, sizeof(head)))
 		return pass(PATH_PASSED);

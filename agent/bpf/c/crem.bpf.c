@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/* The two programs of an uplink. They share all maps with those of the node's other uplinks. */
+/* The programs of an uplink: one of the two for ingress, and that for egress. All uplinks of a node share their maps. */
 #include "boundary.h"
 #include "flow.h"
 
@@ -13,10 +13,9 @@ static __always_inline struct turns *turns(void)
 	return bpf_map_lookup_elem(&crem_turns, &zero);
 }
 
-SEC("tcx/ingress")
-int crem_ingress(struct __sk_buff *skb)
+static __always_inline int ingress(struct __sk_buff *skb, bool bare)
 {
-	struct view v = {};
+	struct view v = { .ip = ETH_HLEN, .bare = bare };
 
 	if (skb->mark == mark) { /* injected by us: from here on it is a packet like every other */
 		struct turns *t = turns();
@@ -26,6 +25,13 @@ int crem_ingress(struct __sk_buff *skb)
 			__sync_fetch_and_add(&t->turned, 1);
 		return pass(TURNED);
 	}
+	if (bare) {
+		int offset = ip_offset(skb);
+
+		if (offset < 0)
+			return TCX_NEXT;
+		v.ip = offset;
+	}
 	if (!find_udp(skb, &v))
 		return TCX_NEXT;
 	if (v.port == ROCE_PORT)
@@ -33,7 +39,20 @@ int crem_ingress(struct __sk_buff *skb)
 	return crem(skb, &v);
 }
 
-/* Turns injected frames round into the uplink's receive path. */
+SEC("tcx/ingress")
+int crem_ingress(struct __sk_buff *skb)
+{
+	return ingress(skb, false);
+}
+
+/* The same for an uplink without Ethernet headers. */
+SEC("tcx/ingress")
+int crem_bare(struct __sk_buff *skb)
+{
+	return ingress(skb, true);
+}
+
+/* Turns injected frames round into the uplink's receive path, with Ethernet headers or without. */
 SEC("tcx/egress")
 int crem_egress(struct __sk_buff *skb)
 {

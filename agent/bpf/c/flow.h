@@ -4,6 +4,7 @@
 #ifndef CREM_FLOW_H
 #define CREM_FLOW_H
 
+#include "link.h"
 #include "parse.h"
 #include "ring.h"
 
@@ -177,6 +178,7 @@ static __always_inline void note_seen(struct flow_key *key, __u64 now)
 static __always_inline int registered(struct __sk_buff *skb, struct view *v, struct bth *b, __u32 index, __u64 now)
 {
 	__u32 psn = bpf_ntohl(b->psn) & PSN_MASK, worker, n;
+	__u32 len = ETH_HLEN + skb->len - v->ip; /* of the copy */
 	enum space space = v->key.qpn_space & RESPONSE_SPACE ? RESPONSE : REQUEST;
 	struct flow *f = bpf_map_lookup_elem(&crem_flows, &index);
 	struct ring *r;
@@ -193,19 +195,19 @@ static __always_inline int registered(struct __sk_buff *skb, struct view *v, str
 		return fail_open(f, r, psn, n, OPEN_BYPASS);
 	if (stale(r, now))
 		return fail_open(f, r, psn, n, OPEN_STALE);
-	if (skb->len > slot_octets)
+	if (len > slot_octets)
 		return fail_open(f, r, psn, n, OPEN_TOO_LONG);
 	s = reserve(r, worker, &position);
 	if (!s)
 		return fail_open(f, r, psn, n, OPEN_RING_FULL);
 
 	s->ktime = now;
-	s->len = skb->len;
-	s->whole = skb->len;
+	s->len = len;
+	s->whole = len;
 	s->ifindex = skb->ifindex;
 	s->flow = index;
 	s->domain = 0;
-	if (!copy(skb, s, 0, 0, skb->len)) {
+	if (!copy_packet(skb, s, v, skb->len)) {
 		s->flags = SLOT_VOID;
 		publish(s, position);
 		return fail_open(f, r, psn, n, OPEN_COPY_FAILED);

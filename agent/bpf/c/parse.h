@@ -15,6 +15,8 @@
 
 struct view {
 	struct flow_key key; /* the addresses */
+	__u32 ip;            /* offset of the IP header */
+	bool bare;           /* no Ethernet header belongs to the packet; see link.h */
 	__u32 l4;            /* offset of the UDP header */
 	__u32 end;           /* offset of the end of the IP packet */
 	__u16 port;          /* destination */
@@ -40,7 +42,7 @@ static __always_inline bool find_ipv4(struct __sk_buff *skb, struct view *v)
 	struct iphdr ip;
 	__u16 fragment;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+	if (bpf_skb_load_bytes(skb, v->ip, &ip, sizeof(ip)))
 		return false;
 	fragment = bpf_ntohs(ip.frag_off);
 	/* Only a first fragment shows its ports. */
@@ -48,8 +50,8 @@ static __always_inline bool find_ipv4(struct __sk_buff *skb, struct view *v)
 		return false;
 	v->fragment = fragment & 0x2000;
 	v->options = ip.ihl > 5;
-	v->l4 = ETH_HLEN + ip.ihl * 4;
-	v->end = ETH_HLEN + bpf_ntohs(ip.tot_len);
+	v->l4 = v->ip + ip.ihl * 4;
+	v->end = v->ip + bpf_ntohs(ip.tot_len);
 	map_ipv4(v->key.src, ip.saddr);
 	map_ipv4(v->key.dst, ip.daddr);
 	return true;
@@ -102,9 +104,9 @@ static long past_extension(__u32 i, struct walk *w)
 static __always_inline bool find_ipv6(struct __sk_buff *skb, struct view *v)
 {
 	struct ipv6hdr ip;
-	struct walk w = { .skb = skb, .at = ETH_HLEN + sizeof(ip) };
+	struct walk w = { .skb = skb, .at = v->ip + sizeof(ip) };
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
+	if (bpf_skb_load_bytes(skb, v->ip, &ip, sizeof(ip)) || ip.version != 6)
 		return false;
 	w.next = ip.nexthdr;
 	if (w.next != IPPROTO_UDP) {
@@ -115,7 +117,7 @@ static __always_inline bool find_ipv6(struct __sk_buff *skb, struct view *v)
 	if (w.failed || w.next != IPPROTO_UDP)
 		return false;
 	v->l4 = w.at;
-	v->end = ETH_HLEN + sizeof(ip) + bpf_ntohs(ip.payload_len);
+	v->end = v->ip + sizeof(ip) + bpf_ntohs(ip.payload_len);
 	__builtin_memcpy(v->key.src, &ip.saddr, 16);
 	__builtin_memcpy(v->key.dst, &ip.daddr, 16);
 	return true;
