@@ -18,10 +18,10 @@ type Backend interface {
 	Load(workers, slotMTU int) error
 	Holder() packet.Holder
 	Ring(worker int) packet.Ring
-	OpenTaps(ifindex int) ([]packet.Tap, error) // one per worker
+	OpenTaps(u uplink.Uplink) ([]packet.Tap, error) // one per worker
 	OpenInjector() (packet.Injector, error)
 	OpenSockets(port uint16, maxMessage int) ([]packet.Socket, error) // one per worker
-	Attach(ifindex int) (mode string, err error)
+	Attach(u uplink.Uplink) (mode string, err error)
 	Detach(ifindex int) error
 	Attached() []int // interfaces with programs of ours, also those that an earlier agent left
 	SetDomains(domains []bpf.Domain, local []netip.Addr) error
@@ -29,6 +29,7 @@ type Backend interface {
 	PortCounters(ifindex int) (uplink.Counters, error)
 	FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error)
 	WatchUplinks(ctx context.Context, changed func()) error
+	Leads(to netip.Prefix) ([]uplink.Lead, error)
 	ListPolicies() ([]ipsec.Policy, error)
 	WatchPolicies(ctx context.Context, changed func()) error
 	Close() error
@@ -67,8 +68,8 @@ func (l *Linux) Holder() packet.Holder { return l.objects }
 func (l *Linux) Ring(worker int) packet.Ring { return l.objects.Ring(worker) }
 
 // OpenTaps implements Backend.
-func (l *Linux) OpenTaps(ifindex int) ([]packet.Tap, error) {
-	return packet.OpenTaps(packet.TapConfig{Ifindex: ifindex, Workers: l.workers, Mark: l.Mark})
+func (l *Linux) OpenTaps(u uplink.Uplink) ([]packet.Tap, error) {
+	return packet.OpenTaps(packet.TapConfig{Ifindex: u.Index, Bare: u.Bare, Workers: l.workers, Mark: l.Mark})
 }
 
 // OpenInjector implements Backend.
@@ -82,8 +83,8 @@ func (l *Linux) OpenSockets(port uint16, maxMessage int) ([]packet.Socket, error
 }
 
 // Attach implements Backend.
-func (l *Linux) Attach(ifindex int) (string, error) {
-	if _, err := l.objects.Attach(ifindex); err != nil {
+func (l *Linux) Attach(u uplink.Uplink) (string, error) {
+	if _, err := l.objects.Attach(u.Index, u.Bare); err != nil {
 		return "", err
 	}
 	return "tcx", nil
@@ -127,6 +128,9 @@ func (l *Linux) FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts
 func (l *Linux) WatchUplinks(ctx context.Context, changed func()) error {
 	return uplink.Watch(ctx, changed)
 }
+
+// Leads implements Backend.
+func (l *Linux) Leads(to netip.Prefix) ([]uplink.Lead, error) { return uplink.Leads(to) }
 
 // ListPolicies implements Backend.
 func (l *Linux) ListPolicies() ([]ipsec.Policy, error) { return ipsec.List() }

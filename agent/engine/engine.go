@@ -63,7 +63,7 @@ type Engine struct {
 	cfg     *Config
 	results []ItemResult
 	loaded  bool
-	local   []netip.Addr // addresses of the node, as they were found last
+	facts   uplink.Facts // of the node, as they were found last
 	xfrm    policies
 	look    chan struct{} // policies may have changed
 	numbers uint64
@@ -113,7 +113,7 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 			return nil, err
 		}
 	}
-	cfg, e.local = e.secure(cfg, facts.Local), facts.Local
+	cfg, e.facts = e.secure(cfg, facts), facts
 	old := e.snap.Load()
 	next := &snapshot{cfg: cfg, local: make(map[netip.Addr]bool, len(facts.Local))}
 	for _, a := range facts.Local {
@@ -325,11 +325,11 @@ func (e *Engine) openUplink(old *snapshot, u uplink.Uplink) (uplinkState, error)
 			return st, nil
 		}
 	}
-	taps, err := e.backend.OpenTaps(u.Index)
+	taps, err := e.backend.OpenTaps(u)
 	if err != nil {
 		return st, fmt.Errorf("open the tap on %s: %w", u.Name, err)
 	}
-	if _, err := e.backend.Attach(u.Index); err != nil {
+	if _, err := e.backend.Attach(u); err != nil {
 		return st, errors.Join(fmt.Errorf("attach to %s: %w", u.Name, err), closeAll(taps))
 	}
 	st.taps, st.port = taps, new(portCounters)

@@ -336,12 +336,12 @@ func (w *worker) send(port uint16, to netip.AddrPort, from netip.Addr, tos uint8
 	for _, ports := range [...][]portState{w.snap.ports, w.parting} {
 		for i := range ports {
 			if ports[i].port == port {
-				from, ok := ports[i].source(to.Addr(), from)
+				source, ok := ports[i].source(to.Addr(), from)
 				if !ok {
 					w.drops[dropUnsecured]++
 					return
 				}
-				ports[i].sockets[w.id].Send(to, from, tos, msg)
+				ports[i].sockets[w.id].Send(to, source, tos, msg)
 				return
 			}
 		}

@@ -33,7 +33,7 @@ type outbox struct {
 
 func (o *outbox) FDs() []int                { return nil }
 func (o *outbox) Stats() packet.SocketStats { return packet.SocketStats{} }
-func (o *outbox) Send(to netip.AddrPort, from netip.Addr, tos uint8, msg []byte) {
+func (o *outbox) Send(to netip.AddrPort, from packet.Source, tos uint8, msg []byte) {
 	o.sent = append(o.sent, posted{to, from, tos, append([]byte(nil), msg...)})
 }
 
@@ -50,7 +50,7 @@ func (deaf) Close() error              { return nil }
 // posted is a message that was sent.
 type posted struct {
 	to   netip.AddrPort
-	from netip.Addr
+	from packet.Source
 	tos  uint8
 	msg  []byte
 }
@@ -65,9 +65,9 @@ type bench struct {
 func (b *bench) OpenSockets(uint16, int) ([]packet.Socket, error) {
 	return []packet.Socket{&b.box}, nil
 }
-func (b *bench) OpenTaps(int) ([]packet.Tap, error)     { return []packet.Tap{silent{}}, nil }
-func (b *bench) OpenInjector() (packet.Injector, error) { return deaf{}, nil }
-func (b *bench) Ring(int) packet.Ring                   { return deaf{} }
+func (b *bench) OpenTaps(uplink.Uplink) ([]packet.Tap, error) { return []packet.Tap{silent{}}, nil }
+func (b *bench) OpenInjector() (packet.Injector, error)       { return deaf{}, nil }
+func (b *bench) Ring(int) packet.Ring                         { return deaf{} }
 
 var (
 	leaving  = flow("10.1.0.5", "10.2.0.5")
@@ -136,7 +136,7 @@ func TestSection8_2_DropsOfAnUplinkAreReported(t *testing.T) {
 	}
 	m := b.box.sent[0]
 	x, err := wire.ParsePathReport(m.msg)
-	if err != nil || m.to != peer || m.from != netip.MustParseAddr("192.0.2.1") || m.tos != 0x69&^3|2 {
+	if err != nil || m.to != peer || m.from != (packet.Source{Addr: netip.MustParseAddr("192.0.2.1")}) || m.tos != 0x69&^3|2 {
 		t.Fatalf("%v to %v from %v, TOS %#x", err, m.to, m.from, m.tos)
 	}
 	if h := x.Hops[0]; x.Src != arriving.Src || x.Dst != arriving.Dst || x.HopCount != 1 || h.Lost != 10 || h.Cause != wire.CauseCongestion || h.NodeID != nodeID("gw1") {

@@ -83,21 +83,37 @@ type kernel struct {
 	err      error
 	attached []int
 	detached []int
+	ifIDs    []uint32               // of the uplinks; none: all 0
+	leads    map[string]uplink.Lead // by prefix
+}
+
+func (k *kernel) Leads(to netip.Prefix) ([]uplink.Lead, error) {
+	if l, ok := k.leads[to.String()]; ok {
+		return []uplink.Lead{l}, nil
+	}
+	return nil, nil
 }
 
 func (k *kernel) ListPolicies() ([]ipsec.Policy, error)            { return k.list, k.err }
 func (k *kernel) WatchPolicies(context.Context, func()) error      { return nil }
 func (k *kernel) SetDomains([]bpf.Domain, []netip.Addr) error      { return nil }
 func (k *kernel) OpenSockets(uint16, int) ([]packet.Socket, error) { return nil, nil }
-func (k *kernel) OpenTaps(int) ([]packet.Tap, error)               { return nil, nil }
-func (k *kernel) Attach(i int) (string, error)                     { k.attached = append(k.attached, i); return "tcx", nil }
-func (k *kernel) Detach(i int) error                               { k.detached = append(k.detached, i); return nil }
-func (k *kernel) Attached() []int                                  { return k.attached }
-func (k *kernel) Counters() (map[string]uint64, error)             { return nil, nil }
+func (k *kernel) OpenTaps(uplink.Uplink) ([]packet.Tap, error)     { return nil, nil }
+func (k *kernel) Attach(u uplink.Uplink) (string, error) {
+	k.attached = append(k.attached, u.Index)
+	return "tcx", nil
+}
+func (k *kernel) Detach(i int) error                   { k.detached = append(k.detached, i); return nil }
+func (k *kernel) Attached() []int                      { return k.attached }
+func (k *kernel) Counters() (map[string]uint64, error) { return nil, nil }
 func (k *kernel) FindUplinks(names []string, _ []netip.Prefix) (uplink.Facts, error) {
 	f := uplink.Facts{Local: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	for i, n := range names {
-		f.Uplinks = append(f.Uplinks, uplink.Uplink{Name: n, Index: 7 + i, MTU: 9000})
+		u := uplink.Uplink{Name: n, Index: 7 + i, MTU: 9000}
+		if k.ifIDs != nil {
+			u.IfID = k.ifIDs[i]
+		}
+		f.Uplinks = append(f.Uplinks, u)
 	}
 	return f, nil
 }
@@ -146,7 +162,7 @@ func TestSection11_RequiredIPsec(t *testing.T) {
 			t.Errorf("a message that no policy is known to cover is listened to: %s", what)
 		}
 	}
-	if from, ok := e.snap.Load().ports[0].security.source(peer.Addr()); !ok || from != gateway {
+	if from, ok := e.snap.Load().ports[0].security.source(peer.Addr()); !ok || from != (packet.Source{Addr: gateway}) {
 		t.Errorf("messages leave from %v", from)
 	}
 	if _, ok := e.snap.Load().ports[0].security.source(netip.MustParseAddr("2001:db8::1")); ok {
@@ -191,6 +207,71 @@ func TestSection11_RequiredIPsec(t *testing.T) {
 	e.judgeSecurity()
 	if _, d, _ = state(); !d.barred() {
 		t.Error("protected for ever on policies that nobody can read")
+	}
+}
+
+// Section 11, rule 6, with route-based IPsec: the policies of the XFRM interface by which packets go decide, messages are held to it, and what comes
+// by another one is not listened to; a second uplink in clear needs policies of its own.
+func TestSection11_RouteBasedIPsec(t *testing.T) {
+	peer, gateway := netip.MustParseAddrPort("198.51.100.1:52000"), netip.MustParseAddr("192.0.2.1")
+	tunnel, wan := uplink.Lead{Index: 7, Name: "ipsec0", IfID: 42}, uplink.Lead{Index: 8, Name: "wan0"}
+	byTunnel := map[string]uplink.Lead{"10.2.0.0/16": tunnel, "198.51.100.1/32": tunnel}
+	of := func(id uint32) []ipsec.Policy {
+		list := covering()
+		for i := range list {
+			list[i].IfID = id
+		}
+		return list
+	}
+	for _, tc := range []struct {
+		name    string
+		uplinks []uint32 // their if_ids
+		list    []ipsec.Policy
+		leads   map[string]uplink.Lead
+		secured bool
+		via     int // the interface of messages
+		says    string
+	}{
+		{"all by the tunnel", []uint32{42}, of(42), byTunnel, true, 7, ""},
+		{"policies of another tunnel", []uint32{42}, of(43), byTunnel, false, 7, "if_id 0x2a"},
+		{"policies of no tunnel", []uint32{42}, of(0), byTunnel, false, 7, "if_id 0x2a"},
+		{"messages beside the tunnel, in clear", []uint32{42}, of(42), map[string]uplink.Lead{"10.2.0.0/16": tunnel, "198.51.100.1/32": wan}, false, 0,
+			"dir out, UDP from 192.0.2.1/32 port 52000 to 198.51.100.1/32 port 52000;"},
+		{"messages beside the tunnel, with policies", []uint32{42}, append(of(42), of(0)...),
+			map[string]uplink.Lead{"10.2.0.0/16": tunnel, "198.51.100.1/32": wan}, true, 0, ""},
+		{"flows beside the tunnel", []uint32{42}, of(42), map[string]uplink.Lead{"10.2.0.0/16": wan, "198.51.100.1/32": tunnel}, false, 7,
+			"dir out, UDP from 10.1.0.0/16 to 10.2.0.0/16 port 4791;"},
+		{"no route for flows yet", []uint32{42}, of(42), map[string]uplink.Lead{"198.51.100.1/32": tunnel}, true, 7, ""},
+		{"no route, and a tunnel without policies", []uint32{42, 43}, of(42), map[string]uplink.Lead{"198.51.100.1/32": tunnel}, false, 7, "if_id 0x2b"},
+		{"an uplink in clear besides", []uint32{42, 0}, of(42), byTunnel, false, 7, "dir out, UDP from 10.1.0.0/16 to 10.2.0.0/16 port 4791;"},
+		{"an uplink in clear besides, with policies", []uint32{42, 0}, append(of(42), of(0)...), byTunnel, true, 7, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			k := &kernel{list: tc.list, ifIDs: tc.uplinks, leads: tc.leads}
+			e := New(Options{Backend: k, Workers: 1})
+			e.loaded = true
+			cfg := required()
+			cfg.Domains[0].Uplinks = []string{"ipsec0", "wan0"}[:len(tc.uplinks)]
+			if _, err := e.Apply(cfg); err != nil {
+				t.Fatal(err)
+			}
+			d := &e.snap.Load().cfg.Domains[0]
+			if d.barred() == tc.secured || !strings.Contains(d.security.missing+";", tc.says) {
+				t.Errorf("secured %v: %s", !d.barred(), d.security.missing)
+			}
+			if !tc.secured {
+				return
+			}
+			if from, ok := e.snap.Load().ports[0].security.source(peer.Addr()); !ok || from != (packet.Source{Addr: gateway, Ifindex: tc.via}) {
+				t.Errorf("messages leave from %+v, %v", from, ok)
+			}
+			for _, by := range []int{7, 8} {
+				m := packet.Message{From: peer, To: gateway, Ifindex: by}
+				if want := tc.via == 0 || tc.via == by; d.admits(&m) != want {
+					t.Errorf("a message by interface %d is listened to: %v", by, !want)
+				}
+			}
+		})
 	}
 }
 

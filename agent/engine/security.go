@@ -5,12 +5,14 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"crem.dev/crem/agent/ipsec"
 	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/uplink"
 )
 
 const (
@@ -26,6 +28,8 @@ type security struct {
 	speaks  bool         // the policies cover the CREM messages that leave, so that CLOSE can be said
 	mine    []netip.Addr // gateway addresses of the own site that are this node's: the only ones that policies are known to cover
 	missing string       // why it is not secured, in words
+	// via are the XFRM interfaces by which messages to and from gateways of other sites go, since it is their policies that cover them.
+	via map[netip.Addr]int
 }
 
 // barred reports whether nothing of the domain may be protected for want of IPsec.
@@ -37,15 +41,17 @@ func (d *Domain) admits(m *packet.Message) bool {
 	if !d.RequireIPsec {
 		return true
 	}
-	return d.security.secured && m.From.Port() == d.Port && d.isGateway(m.From.Addr()) && slices.Contains(d.security.mine, m.To)
+	via := d.security.via[m.From.Addr()]
+	return d.security.secured && m.From.Port() == d.Port && d.isGateway(m.From.Addr()) && slices.Contains(d.security.mine, m.To) && (via == 0 || via == m.Ifindex)
 }
 
-// source is the address from which a message to a gateway must leave so that the policies cover it; false: it must not leave.
-func (s *security) source(to netip.Addr) (netip.Addr, bool) {
+// source is where a message to a gateway must leave so that the policies cover it; false: it must not leave.
+func (s *security) source(to netip.Addr) (packet.Source, bool) {
 	if !s.speaks {
-		return netip.Addr{}, false
+		return packet.Source{}, false
 	}
-	return ofFamily(s.mine, to)
+	a, ok := ofFamily(s.mine, to)
+	return packet.Source{Addr: a, Ifindex: s.via[to]}, ok
 }
 
 func (c *Config) requiresIPsec() bool {
@@ -60,7 +66,7 @@ type policies struct {
 }
 
 // secure is the configuration with what policies say about its domains.
-func (e *Engine) secure(cfg *Config, local []netip.Addr) *Config {
+func (e *Engine) secure(cfg *Config, found uplink.Facts) *Config {
 	if !cfg.requiresIPsec() {
 		e.xfrm = policies{}
 		return cfg
@@ -86,19 +92,83 @@ func (e *Engine) secure(cfg *Config, local []netip.Addr) *Config {
 			g = new(ipsec.Guard)
 		}
 		guards[d.Name] = g
-		facts := d.ipsecFacts(local)
+		facts := d.ipsecFacts(found.Local)
+		problem := err
+		if problem == nil {
+			facts.IfIDs, d.security.via, problem = e.xfrmInterfaces(d, found.Uplinks)
+		}
 		verdict := ipsec.Verdict{}
-		if err == nil {
+		if problem == nil {
 			verdict = ipsec.Check(e.xfrm.list, facts)
 		} else {
-			verdict.Missing = []string{err.Error()}
+			verdict.Missing = []string{problem.Error()}
 		}
 		d.security.secured = g.Judge(now, verdict)
 		d.security.speaks, d.security.missing = g.Messages(), g.Problem()
-		d.security.mine = d.ownGateways(local)
+		d.security.mine = d.ownGateways(found.Local)
 	}
 	e.xfrm.guards = guards
 	return &out
+}
+
+// xfrmInterfaces tells, for a domain with XFRM interfaces among its uplinks, by which devices packets to the other sites go: the if_ids
+// whose policies must cover each prefix and gateway, and the XFRM interface of each gateway. What leaves by an XFRM interface is
+// encrypted or dropped by the kernel; whatever may leave by another device must be covered by policies without an if_id too.
+func (e *Engine) xfrmInterfaces(d *Domain, uplinks []uplink.Uplink) (ids map[netip.Prefix][]uint32, via map[netip.Addr]int, err error) {
+	var all []uint32
+	for _, u := range uplinks {
+		if (len(d.Uplinks) == 0 || slices.Contains(d.Uplinks, u.Name)) && !slices.Contains(all, u.IfID) {
+			all = append(all, u.IfID)
+		}
+	}
+	plain := slices.Contains(all, 0)
+	if len(all) == 0 || plain && len(all) == 1 {
+		return nil, nil, nil
+	}
+	ids, via = make(map[netip.Prefix][]uint32), make(map[netip.Addr]int)
+	for _, p := range d.remotePrefixes() {
+		leads, err := e.backend.Leads(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		ids[p] = ifIDs(leads)
+		switch {
+		case len(leads) == 0:
+			ids[p] = all // a route that is added goes by any of them
+		case plain && !slices.Contains(ids[p], 0):
+			ids[p] = append(ids[p], 0)
+		}
+	}
+	for _, g := range d.otherGateways() {
+		p := netip.PrefixFrom(g, g.BitLen())
+		leads, err := e.backend.Leads(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(leads) > 0 && leads[0].IfID != 0 { // the next hop in use comes first; messages are held to it
+			ids[p], via[g] = []uint32{leads[0].IfID}, leads[0].Index
+		}
+	}
+	return ids, via, nil
+}
+
+func ifIDs(leads []uplink.Lead) (ids []uint32) {
+	for _, l := range leads {
+		if !slices.Contains(ids, l.IfID) {
+			ids = append(ids, l.IfID)
+		}
+	}
+	return ids
+}
+
+// otherGateways are the gateways of the other sites.
+func (d *Domain) otherGateways() (list []netip.Addr) {
+	for i := range d.Sites {
+		if d.Sites[i].Name != d.Site {
+			list = append(list, d.Sites[i].Gateways...)
+		}
+	}
+	return list
 }
 
 // ownGateways are the gateway addresses of the own site that are this node's.
@@ -189,10 +259,10 @@ func (e *Engine) judgeSecurity() (wait time.Duration, needed bool) {
 	if e.cfg == nil || snap == nil || !e.cfg.requiresIPsec() {
 		return lookAgain, false
 	}
-	next := e.secure(e.cfg, e.local)
+	next := e.secure(e.cfg, e.facts)
 	for i := range next.Domains {
 		a, b := &next.Domains[i].security, &snap.cfg.Domains[i].security
-		if a.secured != b.secured || a.speaks != b.speaks || a.missing != b.missing {
+		if a.secured != b.secured || a.speaks != b.speaks || a.missing != b.missing || !maps.Equal(a.via, b.via) {
 			e.exchange(snap, next)
 			break
 		}

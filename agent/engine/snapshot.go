@@ -52,17 +52,17 @@ type portState struct {
 	security *security    // nil: the domain does not require IPsec
 }
 
-// source is the address from which a message leaves. Where the node is a gateway it is the gateway's, since the other site knows no other one of its
+// source is where a message leaves. Where the node is a gateway it is the gateway's, since the other site knows no other one of its
 // addresses; the route to the peer might choose any. The zero Addr leaves it to the route. false: the message must not leave.
-func (p *portState) source(to, from netip.Addr) (netip.Addr, bool) {
+func (p *portState) source(to, from netip.Addr) (packet.Source, bool) {
 	switch {
 	case p.security != nil:
 		return p.security.source(to)
 	case from.IsValid():
-		return from, true
+		return packet.Source{Addr: from}, true
 	}
 	a, _ := ofFamily(p.own, to)
-	return a, true
+	return packet.Source{Addr: a}, true
 }
 
 // ofFamily is the first address of the family of to.

@@ -346,8 +346,8 @@ func (b *backend) Load(_, slotMTU int) error {
 }
 func (b *backend) Holder() packet.Holder       { return holder{b.n.Program(), b.n.w} }
 func (b *backend) Ring(worker int) packet.Ring { return ring{b.n.Program().Ring(worker), b.n.w} }
-func (b *backend) OpenTaps(ifindex int) ([]packet.Tap, error) {
-	taps := b.n.OpenTaps(ifindex)
+func (b *backend) OpenTaps(u uplink.Uplink) ([]packet.Tap, error) {
+	taps := b.n.OpenTaps(u.Index)
 	if taps == nil {
 		return nil, errNoInterface
 	}
@@ -359,9 +359,9 @@ func (b *backend) OpenInjector() (packet.Injector, error) {
 func (b *backend) OpenSockets(port uint16, _ int) ([]packet.Socket, error) {
 	return b.n.Sockets(port), nil
 }
-func (b *backend) Attach(int) (string, error) { return "tcx", nil }
-func (b *backend) Detach(int) error           { return nil }
-func (b *backend) Attached() []int            { return nil }
+func (b *backend) Attach(uplink.Uplink) (string, error) { return "tcx", nil }
+func (b *backend) Detach(int) error                     { return nil }
+func (b *backend) Attached() []int                      { return nil }
 func (b *backend) SetDomains(domains []bpf.Domain, local []netip.Addr) error {
 	b.n.Program().SetDomains(domains, local)
 	return nil
@@ -376,6 +376,7 @@ func (b *backend) FindUplinks([]string, []netip.Prefix) (uplink.Facts, error) {
 	return f, nil
 }
 func (b *backend) WatchUplinks(context.Context, func()) error  { return nil }
+func (b *backend) Leads(netip.Prefix) ([]uplink.Lead, error)   { return nil, nil }
 func (b *backend) ListPolicies() ([]ipsec.Policy, error)       { return nil, nil }
 func (b *backend) WatchPolicies(context.Context, func()) error { return nil }
 func (b *backend) Close() error                                { return nil }

@@ -25,6 +25,17 @@ type Facts struct {
 	Own    Site         // the site of this node
 	Others []Site       // the other sites
 	Local  []netip.Addr // all addresses of this node
+	// IfIDs are those of the devices by which packets to and from a prefix of another site, or a gateway there (as the prefix
+	// of one address), go: the if_id of an XFRM interface, 0 for every other device. A prefix that is not in it: 0.
+	IfIDs map[netip.Prefix][]uint32
+}
+
+// ifIDs are those under which packets to and from a prefix must be covered.
+func (f *Facts) ifIDs(p netip.Prefix) []uint32 {
+	if ids, ok := f.IfIDs[p]; ok {
+		return ids
+	}
+	return []uint32{0}
 }
 
 // Verdict says whether a domain is protected.
@@ -54,7 +65,8 @@ func (v *Verdict) String() string {
 }
 
 // Check decides whether the policies cover the domain: CREM messages between this node's gateway addresses and those of the other sites, and RoCEv2
-// packets between the prefixes of the own site and those of the others, each in both directions and for each address family that both ends have.
+// packets between the prefixes of the own site and those of the others, each in both directions, for each address family that both ends have, and under
+// the if_id of each device by which they go.
 func Check(policies []Policy, f Facts) Verdict {
 	needs, problems := f.needs()
 	v := Verdict{Missing: problems, Messages: len(problems) == 0}
@@ -86,7 +98,9 @@ func (f *Facts) needs() (needs []need, problems []string) {
 				}
 				met = true
 				one, two, port := host(a), host(b), Exactly(f.Port)
-				needs = append(needs, need{Out, one, two, port, port, true}, need{In, two, one, port, port, true})
+				for _, id := range f.ifIDs(two) {
+					needs = append(needs, need{Out, one, two, port, port, true, id}, need{In, two, one, port, port, true, id})
+				}
 			}
 		}
 		if !met && len(mine) > 0 && len(other.Gateways) > 0 {
@@ -109,11 +123,14 @@ func (f *Facts) needs() (needs []need, problems []string) {
 
 // flow is what RoCEv2 packets between two prefixes need: what comes is forwarded, or for this node itself.
 func (f *Facts) flow(own, other netip.Prefix) []need {
+	var list []need
 	to := Exactly(rocePort)
-	list := []need{{Out, own, other, Ports{}, to, false}, {Forward, other, own, Ports{}, to, false}}
-	for _, a := range f.Local {
-		if own.Contains(a) {
-			list = append(list, need{In, other, host(a), Ports{}, to, false})
+	for _, id := range f.ifIDs(other) {
+		list = append(list, need{Out, own, other, Ports{}, to, false, id}, need{Forward, other, own, Ports{}, to, false, id})
+		for _, a := range f.Local {
+			if own.Contains(a) {
+				list = append(list, need{In, other, host(a), Ports{}, to, false, id})
+			}
 		}
 	}
 	return list

@@ -35,6 +35,14 @@ func whole() []Policy {
 	}
 }
 
+// routed gives all policies one if_id, and sends everything by an XFRM interface of the other.
+func routed(p *[]Policy, f *Facts, theirs, its uint32) {
+	for i := range *p {
+		(*p)[i].IfID = theirs
+	}
+	f.IfIDs = map[netip.Prefix][]uint32{prefixOf("10.2.0.0/16"): {its}, prefixOf("fd00:2::/32"): {its}, prefixOf("198.51.100.1/32"): {its}}
+}
+
 func TestSection11_PoliciesThatCover(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -118,6 +126,31 @@ func TestSection11_PoliciesThatCover(t *testing.T) {
 		{"the node is no gateway", func(_ *[]Policy, f *Facts) { f.Local = f.Local[:1] }, []string{"none of this node's addresses is among the gateways of site east"}, true},
 		{"the other site names none", func(_ *[]Policy, f *Facts) { f.Others[0].Gateways = nil }, []string{"site west names no gateways"}, true},
 		{"gateways of different families", func(_ *[]Policy, f *Facts) { f.Others[0].Gateways[0] = netip.MustParseAddr("2001:db8::1") }, []string{"no address family in common"}, true},
+		{"of an XFRM interface, by which everything goes", func(p *[]Policy, f *Facts) { routed(p, f, 42, 42) }, nil, false},
+		{"of another XFRM interface", func(p *[]Policy, f *Facts) { routed(p, f, 43, 42) }, []string{
+			"dir out, UDP from 192.0.2.1/32 port 52000 to 198.51.100.1/32 port 52000 if_id 0x2a"}, true},
+		{"of no XFRM interface, and everything goes by one", func(p *[]Policy, f *Facts) { routed(p, f, 0, 42) }, []string{"if_id 0x2a"}, true},
+		{"of an XFRM interface by which nothing goes", func(p *[]Policy, _ *Facts) {
+			for i := range *p {
+				(*p)[i].IfID = 42
+			}
+		}, []string{"dir out, UDP from 192.0.2.1/32 port 52000 to 198.51.100.1/32 port 52000;"}, true},
+		{"of one XFRM interface, and flows go by two", func(p *[]Policy, f *Facts) {
+			routed(p, f, 42, 42)
+			f.IfIDs[prefixOf("10.2.0.0/16")] = []uint32{42, 7}
+		}, []string{"dir out, UDP from 10.1.0.0/16 to 10.2.0.0/16 port 4791 if_id 0x7"}, false},
+		{"of both XFRM interfaces by which flows go", func(p *[]Policy, f *Facts) {
+			routed(p, f, 42, 42)
+			for _, one := range (*p)[:3] {
+				one.IfID = 7
+				*p = append(*p, one)
+			}
+			f.IfIDs[prefixOf("10.2.0.0/16")] = []uint32{42, 7}
+		}, nil, false},
+		{"a hole that is another XFRM interface's", func(p *[]Policy, f *Facts) {
+			routed(p, f, 42, 42)
+			*p = append(*p, Policy{Dir: Out, Src: prefixOf("0.0.0.0/0"), Dst: prefixOf("0.0.0.0/0"), Priority: 1, IfID: 7})
+		}, nil, false},
 		{"nothing to protect", func(_ *[]Policy, f *Facts) {
 			f.Own.Prefixes, f.Others[0].Prefixes = f.Own.Prefixes[:1], f.Others[0].Prefixes[1:]
 		}, []string{"there is no flow to protect"}, true},

@@ -122,6 +122,15 @@ func TestPrivilegedKernelPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		told("all were removed")
+		one := pair("10.1.0.0/16", "10.2.0.0/16", 0)[0]
+		one.Ifid = 42
+		if err := netlink.XfrmPolicyAdd(one); err != nil {
+			t.Fatal(err)
+		}
+		told("one of an XFRM interface was added")
+		if list, err := List(); err != nil || len(list) != 1 || list[0].IfID != 42 || !list[0].ESP {
+			t.Errorf("%+v, %v", list, err)
+		}
 		cancel()
 		select {
 		case err := <-ended:

@@ -67,8 +67,7 @@ func listOnce() ([]Policy, error) {
 	return list, nil
 }
 
-// parse reads one policy of a dump; ok is false for those of sockets and of XFRM interfaces, which are asked for no
-// other traffic, and never for that of an uplink.
+// parse reads one policy of a dump; ok is false for those of sockets, which are asked for no other traffic.
 func parse(m []byte) (p Policy, ok bool, err error) {
 	if len(m) < nl.SizeofXfrmUserpolicyInfo {
 		return p, false, errors.New("a policy is cut short")
@@ -99,8 +98,8 @@ func parse(m []byte) (p Policy, ok bool, err error) {
 		case nl.XFRMA_MARK:
 			p.Marked = len(a.Value) >= nl.SizeofXfrmMark && nl.DeserializeXfrmMark(a.Value).Mask != 0
 		case nl.XFRMA_IF_ID:
-			if len(a.Value) >= 4 && nl.NativeEndian().Uint32(a.Value) != 0 {
-				return p, false, nil
+			if len(a.Value) >= 4 {
+				p.IfID = nl.NativeEndian().Uint32(a.Value)
 			}
 		}
 	}

@@ -50,6 +50,7 @@ type Policy struct {
 	Blocks           bool   // drops what it matches
 	ESP              bool   // allows only what ESP protects: a template of it that is not optional
 	Marked, OneIface bool   // asked only for packets with a mark, or of one interface
+	IfID             uint32 // asked only for packets of the XFRM interfaces with this if_id; 0: of all other devices
 }
 
 // udp is the protocol of everything that must be covered.
@@ -60,7 +61,8 @@ type need struct {
 	dir                Direction
 	src, dst           netip.Prefix
 	srcPorts, dstPorts Ports
-	message            bool // CREM messages, not flows
+	message            bool   // CREM messages, not flows
+	ifID               uint32 // of the XFRM interface by which they go; 0: another device
 }
 
 // String is the selector in words.
@@ -71,12 +73,16 @@ func (n need) String() string {
 		}
 		return fmt.Sprintf(" port %d", p.Port)
 	}
-	return fmt.Sprintf("dir %v, UDP from %v%s to %v%s", n.dir, n.src, port(n.srcPorts), n.dst, port(n.dstPorts))
+	s := fmt.Sprintf("dir %v, UDP from %v%s to %v%s", n.dir, n.src, port(n.srcPorts), n.dst, port(n.dstPorts))
+	if n.ifID != 0 {
+		s += fmt.Sprintf(" if_id %#x", n.ifID)
+	}
+	return s
 }
 
 // concerns reports whether some packet of n meets p.
 func (p *Policy) concerns(n need) bool {
-	return p.Dir == n.dir && (p.Protocol == 0 || p.Protocol == udp) && p.Src.Overlaps(n.src) && p.Dst.Overlaps(n.dst) &&
+	return p.Dir == n.dir && p.IfID == n.ifID && (p.Protocol == 0 || p.Protocol == udp) && p.Src.Overlaps(n.src) && p.Dst.Overlaps(n.dst) &&
 		p.SrcPorts.overlaps(n.srcPorts) && p.DstPorts.overlaps(n.dstPorts)
 }
 

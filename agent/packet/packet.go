@@ -123,14 +123,19 @@ type Message struct {
 	Ifindex int
 }
 
+// Source is where a message leaves. Comparable.
+type Source struct {
+	Addr    netip.Addr // source address, which need not be the node's own; zero: the kernel chooses
+	Ifindex int        // the interface by which it must leave, whatever the routes say; 0: they say
+}
+
 // Socket sends and receives CREM messages of one worker, over IPv4 and IPv6.
 type Socket interface {
 	// Recv fills msgs and returns how many; it never blocks. Data of the messages is valid until the next Recv.
 	Recv(msgs []Message) int
-	// Send queues one message. from is the source address, which need not be the node's own; the zero Addr lets the
-	// kernel choose. msg must stay valid and unchanged until Flush returns. Runs of messages with equal to, from and
+	// Send queues one message. msg must stay valid and unchanged until Flush returns. Runs of messages with equal to, from and
 	// tos, and equal length but for a shorter last one, leave as one system call's segments.
-	Send(to netip.AddrPort, from netip.Addr, tos uint8, msg []byte)
+	Send(to netip.AddrPort, from Source, tos uint8, msg []byte)
 	// Flush sends what is queued, in order for each destination.
 	Flush()
 	// FDs are readable when Recv would return something.

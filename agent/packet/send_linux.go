@@ -22,7 +22,7 @@ const (
 // letter is one queued message.
 type letter struct {
 	to   netip.AddrPort
-	from netip.Addr
+	from Source
 	tos  uint8
 	size int
 }
@@ -60,7 +60,7 @@ func (o *outbox) init(n int) {
 	}
 }
 
-func (v *version) send(to netip.AddrPort, from netip.Addr, tos uint8, msg []byte) {
+func (v *version) send(to netip.AddrPort, from Source, tos uint8, msg []byte) {
 	o := &v.out
 	if len(msg) == 0 {
 		return
@@ -116,13 +116,13 @@ func (v *version) address(i, start, end int) {
 	c := o.control[i][:0]
 	if v.ipv6 {
 		c = appendControl(c, unix.SOL_IPV6, unix.IPV6_TCLASS, int32(l.tos))
-		if l.from.IsValid() {
-			c = appendControl(c, unix.SOL_IPV6, unix.IPV6_PKTINFO, unix.Inet6Pktinfo{Addr: l.from.As16()})
+		if l.from != (Source{}) {
+			c = appendControl(c, unix.SOL_IPV6, unix.IPV6_PKTINFO, unix.Inet6Pktinfo{Addr: l.from.as16(), Ifindex: uint32(l.from.Ifindex)})
 		}
 	} else {
 		c = appendControl(c, unix.SOL_IP, unix.IP_TOS, int32(l.tos))
-		if l.from.Is4() {
-			c = appendControl(c, unix.SOL_IP, unix.IP_PKTINFO, unix.Inet4Pktinfo{Spec_dst: l.from.As4()})
+		if l.from != (Source{}) {
+			c = appendControl(c, unix.SOL_IP, unix.IP_PKTINFO, unix.Inet4Pktinfo{Spec_dst: l.from.as4(), Ifindex: int32(l.from.Ifindex)})
 		}
 	}
 	if end-start > 1 {
@@ -130,6 +130,21 @@ func (v *version) address(i, start, end int) {
 		v.stats.Segmented += uint64(end - start)
 	}
 	h.SetControllen(len(c))
+}
+
+// as16 and as4 are the address as the kernel wants it: zeros where it is to choose, and where the family is another one.
+func (s Source) as16() (a [16]byte) {
+	if s.Addr.Is6() {
+		a = s.Addr.As16()
+	}
+	return a
+}
+
+func (s Source) as4() (a [4]byte) {
+	if s.Addr.Is4() {
+		a = s.Addr.As4()
+	}
+	return a
 }
 
 // putName writes a socket address and returns its length.

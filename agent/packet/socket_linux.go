@@ -93,7 +93,7 @@ func (s *socket) Recv(msgs []Message) int {
 	return n
 }
 
-func (s *socket) Send(to netip.AddrPort, from netip.Addr, tos uint8, msg []byte) {
+func (s *socket) Send(to netip.AddrPort, from Source, tos uint8, msg []byte) {
 	for _, v := range s.versions {
 		if v.ipv6 == to.Addr().Is6() {
 			v.send(to, from, tos, msg)

@@ -66,7 +66,7 @@ func receive(t testing.TB, s packet.Socket, n int) (all []packet.Message) {
 
 func send(s packet.Socket, to string, tos uint8, msgs ...[]byte) {
 	for _, m := range msgs {
-		s.Send(netip.AddrPortFrom(netip.MustParseAddr(to), port), netip.Addr{}, tos, m)
+		s.Send(netip.AddrPortFrom(netip.MustParseAddr(to), port), packet.Source{}, tos, m)
 	}
 	s.Flush()
 }
@@ -127,7 +127,7 @@ func TestSocketSegments(t *testing.T) {
 		put(100, 1, 2)
 		put(1200, 150, 2)
 		for i, m := range want {
-			node.Send(netip.AddrPortFrom(netip.MustParseAddr(to), port), netip.Addr{}, tos[i], m)
+			node.Send(netip.AddrPortFrom(netip.MustParseAddr(to), port), packet.Source{}, tos[i], m)
 		}
 		before := node.Stats()
 		node.Flush()
@@ -175,7 +175,7 @@ func TestSocketForeignSource(t *testing.T) {
 	node := openSockets(t, w.node, packet.SocketConfig{Workers: 1})[0]
 	for to, from := range map[string]string{"10.1.0.5": "10.2.3.4", "fd00:1::5": "fd00:2::99"} {
 		for range 2 {
-			node.Send(netip.AddrPortFrom(netip.MustParseAddr(to), port), netip.MustParseAddr(from), 2, message(3, 4, 64, 1))
+			node.Send(netip.AddrPortFrom(netip.MustParseAddr(to), port), packet.Source{Addr: netip.MustParseAddr(from)}, 2, message(3, 4, 64, 1))
 		}
 		node.Flush()
 		for _, m := range receive(t, far, 2) {
@@ -193,13 +193,13 @@ func TestSocketFailures(t *testing.T) {
 	node := openSockets(t, w.node, packet.SocketConfig{Workers: 1})[0]
 	unrouted := netip.MustParseAddrPort("192.0.2.1:52000")
 	ok := netip.MustParseAddrPort("10.1.0.5:52000")
-	node.Send(unrouted, netip.Addr{}, 0, message(1, 1, 100, 1))
-	node.Send(ok, netip.Addr{}, 0, message(1, 2, 100, 2))
-	node.Send(unrouted, netip.Addr{}, 0, message(1, 3, 100, 3))
-	node.Send(unrouted, netip.Addr{}, 0, message(1, 4, 100, 4))
-	node.Send(ok, netip.Addr{}, 0, message(1, 5, 100, 5))
-	node.Send(ok, netip.Addr{}, 0, message(1, 6, 201, 6)) // longer than the receiver takes
-	node.Send(ok, netip.Addr{}, 0, message(1, 7, 200, 7))
+	node.Send(unrouted, packet.Source{}, 0, message(1, 1, 100, 1))
+	node.Send(ok, packet.Source{}, 0, message(1, 2, 100, 2))
+	node.Send(unrouted, packet.Source{}, 0, message(1, 3, 100, 3))
+	node.Send(unrouted, packet.Source{}, 0, message(1, 4, 100, 4))
+	node.Send(ok, packet.Source{}, 0, message(1, 5, 100, 5))
+	node.Send(ok, packet.Source{}, 0, message(1, 6, 201, 6)) // longer than the receiver takes
+	node.Send(ok, packet.Source{}, 0, message(1, 7, 200, 7))
 	node.Flush()
 	m := receive(t, far, 3)
 	if m[0].Data[20] != 2 || m[1].Data[20] != 5 || m[2].Data[20] != 7 {
@@ -249,8 +249,8 @@ func TestSocketDoesNotAllocate(t *testing.T) {
 	got := 0
 	if n := testing.AllocsPerRun(50, func() {
 		for range 8 {
-			node.Send(to, from, 2, msg)
-			node.Send(to4, from4, 2, msg)
+			node.Send(to, packet.Source{Addr: from}, 2, msg)
+			node.Send(to4, packet.Source{Addr: from4}, 2, msg)
 		}
 		node.Flush()
 		got += far.Recv(batch)

@@ -157,8 +157,8 @@ func (s *socket) Recv(msgs []packet.Message) int {
 	return n
 }
 
-func (s *socket) Send(to netip.AddrPort, from netip.Addr, tos uint8, msg []byte) {
-	s.out = append(s.out, outgoing{to, from, tos, msg})
+func (s *socket) Send(to netip.AddrPort, from packet.Source, tos uint8, msg []byte) {
+	s.out = append(s.out, outgoing{to, from.Addr, tos, msg})
 }
 
 func (s *socket) Flush() {

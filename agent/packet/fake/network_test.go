@@ -112,7 +112,7 @@ func TestNetworkSockets(t *testing.T) {
 			msg := make([]byte, 64)
 			msg[0] = 0x11
 			binary.BigEndian.PutUint32(msg[4:], flow)
-			from[1].Send(netip.AddrPortFrom(netip.MustParseAddr(dst), 52000), netip.Addr{}, 0xba, msg)
+			from[1].Send(netip.AddrPortFrom(netip.MustParseAddr(dst), 52000), packet.Source{}, 0xba, msg)
 			from[1].Flush()
 			n.Advance(0)
 			var m [2]packet.Message
@@ -122,8 +122,8 @@ func TestNetworkSockets(t *testing.T) {
 		}
 	}
 	peer := netip.MustParseAddrPort("198.51.100.1:52000")
-	from[0].Send(peer, netip.MustParseAddr("10.1.0.5"), 0, make([]byte, 1450))
-	from[0].Send(peer, netip.MustParseAddr("10.1.0.5"), 0, make([]byte, 1473))
+	from[0].Send(peer, packet.Source{Addr: netip.MustParseAddr("10.1.0.5")}, 0, make([]byte, 1450))
+	from[0].Send(peer, packet.Source{Addr: netip.MustParseAddr("10.1.0.5")}, 0, make([]byte, 1473))
 	from[0].Flush()
 	n.Advance(time.Second)
 	var m [2]packet.Message
