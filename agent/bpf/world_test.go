@@ -49,17 +49,9 @@ func newWorld(t testing.TB) *world {
 	w.far0, w.up = netns.Link(t, mtu,
 		netns.End{NS: w.far, Name: "far0", MAC: net.HardwareAddr(farMAC[:]).String(), Addrs: []string{"10.1.0.5/24", "fd00:1::5/64"}},
 		netns.End{NS: w.node, Name: "up0", MAC: net.HardwareAddr(upMAC[:]).String(), Addrs: []string{"10.1.0.1/24", "fd00:1::1/64"}})
-	netns.Link(t, mtu,
-		netns.End{NS: w.node, Name: "in0", MAC: inMAC, Addrs: []string{"10.2.0.1/24", "fd00:2::1/64"}},
-		netns.End{NS: w.host, Name: "host0", MAC: hostMAC, Addrs: []string{"10.2.0.6/24", "fd00:2::6/64"}})
-	w.node.Forward()
-	for _, a := range []string{"10.2.0.6", "fd00:2::6"} {
-		w.node.Neighbour("in0", a, hostMAC)
-	}
+	w.addHost()
 	w.far.Route("10.2.0.0/24", "10.1.0.1")
 	w.far.Route("fd00:2::/64", "fd00:1::1")
-	w.host.Route("10.1.0.0/24", "10.2.0.1")
-	w.host.Route("fd00:1::/64", "fd00:2::1")
 	w.far.Do(func() {
 		var err error
 		if w.sender, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
@@ -68,6 +60,20 @@ func newWorld(t testing.TB) *world {
 	})
 	t.Cleanup(func() { unix.Close(w.sender) })
 	return w
+}
+
+// addHost adds the host of the own site, and makes the node a router.
+func (w *world) addHost() {
+	w.t.Helper()
+	netns.Link(w.t, mtu,
+		netns.End{NS: w.node, Name: "in0", MAC: inMAC, Addrs: []string{"10.2.0.1/24", "fd00:2::1/64"}},
+		netns.End{NS: w.host, Name: "host0", MAC: hostMAC, Addrs: []string{"10.2.0.6/24", "fd00:2::6/64"}})
+	w.node.Forward()
+	for _, a := range []string{"10.2.0.6", "fd00:2::6"} {
+		w.node.Neighbour("in0", a, hostMAC)
+	}
+	w.host.Route("10.1.0.0/24", "10.2.0.1")
+	w.host.Route("fd00:1::/64", "fd00:2::1")
 }
 
 // load loads the programs and attaches them to the uplink.

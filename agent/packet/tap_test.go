@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -75,6 +76,52 @@ func TestTapDirections(t *testing.T) {
 		}
 		if s := tap.Stats(); s.Frames != uint64(len(got)) || s.Dropped != 0 || s.Bad != 0 {
 			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// The tap of an uplink without Ethernet headers gives the same frames, behind a header of zeros with the EtherType.
+func TestBareTap(t *testing.T) {
+	for _, ends := range [][2]string{{"10.2.0.6", "10.3.0.7"}, {"fd00:2::6", "fd00:3::7"}} {
+		w := &world{t: t, node: netns.New(t)}
+		var far *os.File
+		far, w.up = netns.TUN(t, 4200, netns.End{NS: w.node, Name: "up0", Addrs: []string{"10.1.0.1/24", "fd00:1::1/64"}})
+		tap := w.openTaps(packet.TapConfig{Workers: 1, Bare: true, BlockOctets: 1 << 16, Blocks: 128})[0]
+		big := packetOf(ends[0], ends[1], roce.SendOnly, 5)
+		big.Data = bytes.Repeat([]byte{7}, 4000)
+		other := packetOf(ends[0], ends[1], roce.SendOnly, 6)
+		other.DstPort = 4792
+		protocol := map[bool]uint16{false: unix.ETH_P_IP, true: unix.ETH_P_IPV6}[big.Src.Is6()]
+		w.node.Do(func() {
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(fd)
+			for _, p := range []frames.RoCE{other, big} {
+				to := &unix.SockaddrLinklayer{Ifindex: w.up, Protocol: protocol>>8 | protocol<<8}
+				if err := unix.Sendto(fd, p.Frame()[14:], 0, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		for _, op := range []roce.Opcode{roce.SendOnly, roce.Acknowledge, roce.ReadRequest} {
+			if _, err := far.Write(packetOf(ends[1], ends[0], op, 9).Frame()[14:]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := collect(t, tap, 3)
+		bare := func(p frames.RoCE) []byte {
+			return append(append(make([]byte, 12), byte(protocol>>8), byte(protocol)), p.Frame()[14:]...)
+		}
+		if f := got[0]; f.Flags != packet.Outgoing || !bytes.Equal(f.Data, bare(big)) || f.Len != len(f.Data) || f.Ifindex != w.up {
+			t.Errorf("outgoing: flags %x, %d octets of %d: % x", f.Flags, len(f.Data), f.Len, f.Data[:64])
+		}
+		for i, op := range []roce.Opcode{roce.Acknowledge, roce.ReadRequest} {
+			f, whole := got[1+i], bare(packetOf(ends[1], ends[0], op, 9))
+			if f.Flags != packet.Cut || f.Len != len(whole) || !bytes.Equal(f.Data, whole[:14+128]) {
+				t.Errorf("incoming %v: flags %x, %d octets of %d, want %d: % x", op, f.Flags, len(f.Data), f.Len, len(whole), f.Data[:64])
+			}
 		}
 	}
 }

@@ -118,6 +118,37 @@ func Link(t testing.TB, mtu int, a, b End) (int, int) {
 	return a.setUp(t), b.setUp(t)
 }
 
+// TUN makes an interface without Ethernet headers that is up, and returns its interface index. What is written to the file arrives at
+// the interface, and what leaves by it can be read, whole IP packets both.
+func TUN(t testing.TB, mtu int, e End) (*os.File, int) {
+	t.Helper()
+	var f *os.File
+	e.NS.Do(func() {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			t.Skipf("needs /dev/net/tun: %v", err)
+		}
+		f = os.NewFile(uintptr(fd), e.Name)
+		t.Cleanup(func() { f.Close() })
+		request, err := unix.NewIfreq(e.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+			t.Fatalf("make TUN %s: %v", e.Name, err)
+		}
+		link, err := netlink.LinkByName(e.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetMTU(link, mtu); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return f, e.setUp(t)
+}
+
 func parseMAC(t testing.TB, mac string) net.HardwareAddr {
 	if mac == "" {
 		return nil

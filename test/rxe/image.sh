@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# image.sh CACHE: builds CACHE/vmlinuz and CACHE/initrd.gz, the whole guest: Debian's kernel with rdma_rxe, busybox, and this host's perftest and rdma-core
-# with the libraries they load. About half a minute and a 70 MB download; nothing is done while the stamp of what went in is the same.
+# image.sh rxe|ipsec CACHE: builds CACHE/vmlinuz and CACHE/initrd.gz, the whole guest: Debian's kernel with rdma_rxe, busybox, and this host's perftest and
+# rdma-core with the libraries they load. ipsec: a kernel with TCX, ESP and XFRM interfaces, which the agent runs on. About half a minute and a download of
+# 70 or 107 MB, whose checksums apt has from Debian's signed lists; nothing is done while the stamp of what went in is the same.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cache=$1
+kind=$1 cache=$2
 
-modules="virtio_pci virtio_console virtio_net rdma_rxe ib_uverbs rdma_ucm crc32_generic"
+modules="virtio_pci virtio_console virtio_net crc32_generic ib_uverbs rdma_ucm rdma_rxe"
+[ "$kind" = rxe ] || modules="$modules veth xfrm_user xfrm_interface esp4 esp6 gcm seqiv ghash-generic"
 tools="dash ip rdma ethtool ibv_devinfo ib_write_bw ib_send_bw ib_read_bw rping"
 
 die() { echo "image.sh: $*" >&2; exit 1; }
@@ -18,12 +20,17 @@ copy_with_libs() { # ROOT FILE...: the files and every shared library that they 
 	done
 }
 
-kernel_package() { apt-cache depends linux-image-amd64 | awk '$1=="Depends:"{print $2; exit}'; }
+kernel_package() {
+	case $kind in
+	rxe) apt-cache depends linux-image-amd64 | awk '$1=="Depends:"{print $2; exit}' ;;
+	ipsec) apt-cache pkgnames linux-image-6.12. | grep -E '^linux-image-6\.12\.[0-9]+\+deb[0-9]+-amd64$' | sort -V | tail -n 1 ;;
+	esac
+}
 
 stamp() {
 	local t
 	for t in $tools; do command -v "$t" >/dev/null || die "missing tool $t"; done
-	{ cat "$0" "$here/guest/init"; echo "$1"; for t in $tools busybox; do sha256sum "$(command -v "$t")"; done; } | sha256sum | cut -d' ' -f1
+	{ cat "$0" "$here/guest/init"; echo "$kind $1"; for t in $tools busybox; do sha256sum "$(command -v "$t")"; done; } | sha256sum | cut -d' ' -f1
 }
 
 fetch_kernel() { # PACKAGE: into $cache/kern
@@ -53,6 +60,8 @@ fill() { # ROOT VERSION
 	done | awk '$1=="insmod"{print $2}' | sort -u | while read -r m; do
 		install -D -m644 "$m" "$root/lib/modules/$ver/${m#*/modules/$ver/}"
 	done
+	find "$root/lib/modules" -name '*.ko.xz' -exec xz -d {} +
+	echo "$modules" >"$root/modules"
 	cp "$cache/kern/lib/modules/$ver"/modules.{builtin,builtin.modinfo,order} "$root/lib/modules/$ver/"
 	depmod -b "$root" "$ver"
 }
@@ -62,7 +71,7 @@ exec 9>"$cache/lock"
 flock 9
 package=$(kernel_package)
 if [ -z "$package" ]; then
-	[ -f "$cache/initrd.gz" ] || die "apt knows no linux-image-amd64; run apt-get update"
+	[ -f "$cache/initrd.gz" ] || die "apt knows no kernel package for $kind; run apt-get update"
 	echo "image.sh: apt knows no kernel package, the cached image is used as it is" >&2
 	exit 0
 fi

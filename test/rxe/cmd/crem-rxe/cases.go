@@ -53,7 +53,7 @@ func selectCases(selection string) ([]testCase, error) {
 	case "short":
 		return short(), nil
 	}
-	return nil, fmt.Errorf("-cases is full or short, not %q", selection)
+	return nil, fmt.Errorf("-cases is full, short or ipsec, not %q", selection)
 }
 
 // sized gives a case its number of messages. A flow is unprotected for its first two or three round trips, and go-back-N costs its share there: a run is

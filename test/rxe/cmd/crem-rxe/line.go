@@ -36,9 +36,10 @@ func openLine(n *topology.Namespace) (l *line, err error) {
 	return l, nil
 }
 
-// set gives both directions the case's loss, of RoCEv2 and CREM packets alike, and half the round trip.
-func (l *line) set(loss float64) error {
-	s := wan.Settings{Delay: wan.Duration(rtt / 2), Loss: loss, ProtectedOnly: true, CREMPort: trial.CREMPort}
+// set gives both directions the case's loss, of RoCEv2 and CREM packets alike, and half the round trip. sealed: nobody can tell what packets are, so
+// all are lost alike.
+func (l *line) set(loss float64, sealed bool) error {
+	s := wan.Settings{Delay: wan.Duration(rtt / 2), Loss: loss, ProtectedOnly: !sealed, CREMPort: trial.CREMPort}
 	var err error
 	l.do(func() {
 		for i := range 2 {

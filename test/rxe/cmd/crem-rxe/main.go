@@ -24,6 +24,7 @@ type options struct {
 	only              *regexp.Regexp
 	budget            time.Duration
 	verbose           bool
+	gateways          bool // the guests are gateways too, whose kernels encrypt
 }
 
 func main() {
@@ -31,13 +32,21 @@ func main() {
 	var only, selection string
 	flag.StringVar(&o.image, "image", "", "folder with vmlinuz and initrd.gz")
 	flag.StringVar(&o.agent, "agent", "build/crem-agent", "the agent")
-	flag.StringVar(&o.out, "out", "build/e2e-rxe.json", "result file")
-	flag.StringVar(&selection, "cases", "full", "full or short")
+	flag.StringVar(&o.out, "out", "", "result file (default build/e2e-rxe.json, with ipsec build/e2e-ipsec.json)")
+	flag.StringVar(&selection, "cases", "full", "full, short or ipsec")
 	flag.StringVar(&only, "only", "", "run only the cases whose name matches this regular expression")
 	flag.DurationVar(&o.budget, "budget", time.Hour, "cases that would start later than this are left out, and the run fails")
 	flag.BoolVar(&o.verbose, "v", false, "print what the guests print")
 	flag.Parse()
-	cases, err := selectCases(selection)
+	o.gateways = selection == "ipsec"
+	var cases []testCase
+	var err error
+	if !o.gateways {
+		cases, err = selectCases(selection)
+	}
+	if o.out == "" {
+		o.out = map[bool]string{false: "build/e2e-rxe.json", true: "build/e2e-ipsec.json"}[o.gateways]
+	}
 	if err == nil {
 		o.only, err = regexp.Compile(only)
 	}
@@ -50,6 +59,9 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if o.gateways {
+		os.Exit(runIPsec(ctx, &o))
+	}
 	results, err := runAll(ctx, &o, cases)
 	if len(results) > 0 {
 		if werr := write(o.out, results); err == nil {
@@ -102,7 +114,7 @@ func runAll(ctx context.Context, o *options, cases []testCase) (results []result
 	return results, nil
 }
 
-func write(name string, results []result) error {
+func write(name string, results any) error {
 	b, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {
 		return err

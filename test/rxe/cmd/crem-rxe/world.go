@@ -27,9 +27,10 @@ import (
 const (
 	lanMTU = 4200
 	// wanMTU: a REPAIR is longer than the longest source packet. At RoCE MTU 4096, IPv6: 40 + 8 + 20 + 4 + 4 + 8 + (4132 + 2) = 4218.
-	wanMTU      = 4400
-	guestMemory = 192             // MiB
-	bootLimit   = 4 * time.Minute // 10 to 20 s on an idle host
+	wanMTU        = 4400
+	guestMemory   = 192             // MiB
+	gatewayMemory = 448             // with the agent's rings
+	bootLimit     = 4 * time.Minute // 10 to 20 s on an idle host
 )
 
 // world is everything that runs: two guests, two gateways, the line, and, for the protected cases, two agents.
@@ -63,7 +64,7 @@ func newWorld(ctx context.Context, o *options) (w *world, err error) {
 	if w.line, err = openLine(w.lab.WAN); err != nil {
 		return w, err
 	}
-	return w, w.boot(ctx)
+	return w, w.boot(ctx, o.gateways)
 }
 
 // exclusive makes sure that only one run uses the namespaces.
@@ -79,10 +80,17 @@ func exclusive(name string) (*os.File, error) {
 	return f, nil
 }
 
-func (w *world) boot(ctx context.Context) error {
+// boot starts both guests. Those that are gateways too are left to set up their network.
+func (w *world) boot(ctx context.Context, gateways bool) error {
 	ctx, cancel := context.WithTimeout(ctx, bootLimit)
 	defer cancel()
 	image := vm.Image{Kernel: filepath.Join(w.opt.image, "vmlinuz"), Initrd: filepath.Join(w.opt.image, "initrd.gz")}
+	if gateways {
+		var err error
+		if image.Initrd, err = w.withAgent(image.Initrd); err != nil {
+			return err
+		}
+	}
 	var group sync.WaitGroup
 	var errs [2]error
 	for i, g := range []struct {
@@ -91,15 +99,16 @@ func (w *world) boot(ctx context.Context) error {
 		mac   net.HardwareAddr
 		guest **vm.Guest
 	}{{"A", w.lab.TAPA, topology.MACA, &w.guestA}, {"B", w.lab.TAPB, topology.MACB, &w.guestB}} {
-		group.Go(func() {
-			*g.guest, errs[i] = vm.Start(ctx, vm.Config{
-				Name: g.name, Image: image, Dir: w.dir, TAP: g.tap, MAC: g.mac, Memory: guestMemory,
-				Env: map[string]string{
-					"IP4": fmt.Sprintf("10.%d.0.2/24", i+1), "GW4": fmt.Sprintf("10.%d.0.1", i+1),
-					"IP6": fmt.Sprintf("fd00:%d::2/64", i+1), "GW6": fmt.Sprintf("fd00:%d::1", i+1), "MTU": strconv.Itoa(lanMTU),
-				},
-			})
-		})
+		config := vm.Config{Name: g.name, Image: image, Dir: w.dir, TAP: g.tap, MAC: g.mac, Memory: guestMemory}
+		if gateways {
+			config.Memory = gatewayMemory
+		} else {
+			config.Env = map[string]string{
+				"IP4": fmt.Sprintf("10.%d.0.2/24", i+1), "GW4": fmt.Sprintf("10.%d.0.1", i+1),
+				"IP6": fmt.Sprintf("fd00:%d::2/64", i+1), "GW6": fmt.Sprintf("fd00:%d::1", i+1), "MTU": strconv.Itoa(lanMTU),
+			}
+		}
+		group.Go(func() { *g.guest, errs[i] = vm.Start(ctx, config) })
 	}
 	group.Wait()
 	w.mtu = lanMTU
@@ -197,7 +206,7 @@ func (w *world) run(ctx context.Context, c testCase) (result, error) {
 		}
 		w.mtu = c.guestMTU()
 	}
-	if err := w.line.set(c.Loss); err != nil {
+	if err := w.line.set(c.Loss, false); err != nil {
 		return r, err
 	}
 	before, err := w.snapshot(ctx)
