@@ -84,6 +84,10 @@ compare: ## CREM against other mechanisms over loss, RTT and message size: build
 e2e-rxe: build ## Real Soft-RoCE and perftest in virtual machines: build/e2e-rxe.json (root; installs qemu and perftest)
 	test/rxe/run.sh full
 
+.PHONY: e2e-ipsec
+e2e-ipsec: build ## ipsec: Required with real ESP: gateways in virtual machines, Soft-RoCE behind them: build/e2e-ipsec.json (root; installs qemu and perftest)
+	test/rxe/run.sh ipsec
+
 .PHONY: e2e
 e2e: build-lab kube ## Two real Kubernetes sites with operator and agents: build/e2e.json (root; installs containerd and more)
 	test/lab/kube/kube.sh packages

@@ -8,7 +8,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 kind=$1 cache=$2
 
 modules="virtio_pci virtio_console virtio_net crc32_generic ib_uverbs rdma_ucm rdma_rxe"
-[ "$kind" = rxe ] || modules="$modules veth xfrm_user xfrm_interface esp4 esp6 gcm seqiv ghash-generic"
+[ "$kind" = rxe ] || modules="$modules veth xfrm_user xfrm_interface esp4 esp6 aesni_intel gcm seqiv ghash-generic"
 tools="dash ip rdma ethtool ibv_devinfo ib_write_bw ib_send_bw ib_read_bw rping"
 
 die() { echo "image.sh: $*" >&2; exit 1; }

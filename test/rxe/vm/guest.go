@@ -4,6 +4,7 @@ package vm
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -32,6 +33,7 @@ type Config struct {
 	MAC    net.HardwareAddr  // of eth0
 	Env    map[string]string // handed to the guest's init, without the G_ prefix
 	Memory int               // MiB
+	CPU    string            // QEMU's name of the processor; empty: qemu64
 }
 
 // Guest is one running virtual machine.
@@ -76,7 +78,7 @@ func arguments(c Config, socket, console string) []string {
 		fmt.Fprintf(&env, " G_%s=%s", k, v)
 	}
 	return []string{"-name", "crem-rxe-" + c.Name,
-		"-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-m", strconv.Itoa(c.Memory), "-smp", "1",
+		"-M", "q35", "-accel", "tcg,thread=multi", "-cpu", cmp.Or(c.CPU, "qemu64"), "-m", strconv.Itoa(c.Memory), "-smp", "1",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check G_NAME=" + c.Name + env.String(),

@@ -122,13 +122,13 @@ func (w *world) provide(p pair) error {
 }
 
 // do runs a script in a guest that must succeed.
-func (w *world) do(ctx context.Context, e *end, script string) (string, error) {
+func (w *world) do(ctx context.Context, e *end, script string) error {
 	out, err := e.guest.Run(ctx, time.Minute, "set -e\n"+script)
 	w.log(e.name, out)
 	if err != nil {
-		return out, fmt.Errorf("%w: %s", err, lastLine(out))
+		return fmt.Errorf("%w: %s", err, lastLine(out))
 	}
-	return out, nil
+	return nil
 }
 
 // build makes host and gateway of a guest.
@@ -137,7 +137,7 @@ func (w *world) build(ctx context.Context, p pair, e *end) error {
 	r := strings.NewReplacer("{N}", fmt.Sprint(e.n), "{M}", fmt.Sprint(o.n), "{IN4}", e.inner[0], "{IN6}", e.inner[1], "{OUT4}", e.outer[0], "{OUT6}", e.outer[1],
 		"{FARIN4}", o.inner[0], "{FARIN6}", o.inner[1], "{FAR4}", o.outer[0], "{FAR6}", o.outer[1], "{HOP}", e.nextHop,
 		"{LANMTU}", "1500", "{MTU}", fmt.Sprint(lanMTU), "{ID}", fmt.Sprint(ifID))
-	_, err := w.do(ctx, e, r.Replace(`
+	return w.do(ctx, e, r.Replace(`
 ip netns add gw
 ip link add veth0 type veth peer name lan0 netns gw
 ip link set veth0 mtu {LANMTU} up
@@ -168,7 +168,6 @@ ip -n gw -6 route add fd00:{M}::/32 dev ipsec0
 ip -n gw -6 route add {FARIN6}/128 dev ipsec0 src {IN6}
 ip netns exec gw sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding'
 `))
-	return err
 }
 
 // policy is the arguments of ip xfrm policy for one direction of a selector.
@@ -196,8 +195,7 @@ func (p pair) messagePolicies(e *end, family int) []string {
 }
 
 func (w *world) setPolicies(ctx context.Context, e *end, list []string) error {
-	_, err := w.do(ctx, e, "ip -n gw xfrm policy add "+strings.Join(list, "\nip -n gw xfrm policy add "))
-	return err
+	return w.do(ctx, e, "ip -n gw xfrm policy add "+strings.Join(list, "\nip -n gw xfrm policy add "))
 }
 
 // state is one ESP state with a key of its own; AES-GCM as in RFC 4106, 128 bits and 4 octets of salt.
@@ -225,7 +223,7 @@ func (w *world) rekey(ctx context.Context, p pair, family int, first bool) error
 			if s.script == remove && s.e == to {
 				time.Sleep(2 * rtt) // what was encrypted with the old key arrives
 			}
-			if _, err := w.do(ctx, s.e, s.script); err != nil {
+			if err := w.do(ctx, s.e, s.script); err != nil {
 				return err
 			}
 		}
@@ -248,14 +246,13 @@ spec:
   nodes: {uplinks: [ipsec0]}
   profileRef: {name: %s}
 `, trial.CREMPort, e.name, p.a.inner[family], p.b.inner[family], trial.ProfileName)
-	_, err := w.do(ctx, e, fmt.Sprintf(`killall crem-agent 2>/dev/null && sleep 1
+	return w.do(ctx, e, fmt.Sprintf(`killall crem-agent 2>/dev/null && sleep 1
 cat >/tmp/domain.yaml <<'END'
 %sEND
 cat >/tmp/profile.yaml <<'END'
 %sEND
 ip netns exec gw sh -c 'mount -t bpf bpf /sys/fs/bpf; exec /crem-agent run -f /tmp/domain.yaml -f /tmp/profile.yaml --node %s --socket /tmp/agent.sock --memory 64Mi' >/tmp/agent.log 2>&1 &
 `, domain, profile, e.name))
-	return err
 }
 
 // status asks the agent of a guest.

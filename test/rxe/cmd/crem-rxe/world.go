@@ -101,7 +101,7 @@ func (w *world) boot(ctx context.Context, gateways bool) error {
 	}{{"A", w.lab.TAPA, topology.MACA, &w.guestA}, {"B", w.lab.TAPB, topology.MACB, &w.guestB}} {
 		config := vm.Config{Name: g.name, Image: image, Dir: w.dir, TAP: g.tap, MAC: g.mac, Memory: guestMemory}
 		if gateways {
-			config.Memory = gatewayMemory
+			config.Memory, config.CPU = gatewayMemory, "max" // with instructions for AES
 		} else {
 			config.Env = map[string]string{
 				"IP4": fmt.Sprintf("10.%d.0.2/24", i+1), "GW4": fmt.Sprintf("10.%d.0.1", i+1),
