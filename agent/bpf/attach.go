@@ -66,8 +66,8 @@ func (h hook) attachType() ebpf.AttachType {
 type attachedLink struct{ link.Link }
 
 // Attach puts the programs on both hooks of an interface of the calling thread's network namespace, before other
-// programs there. bare: its packets have no Ethernet header. A link of ours is updated in place; a dead one is replaced; a program of ours is never put beside
-// another one of ours. Errors are of type *Error; after one, Attach may be tried again.
+// programs there. bare: its packets have no Ethernet header. A link of ours is updated in place; a dead one is
+// replaced; a program of ours is never put beside another one of ours. Errors are of type *Error; after one, Attach may be tried again.
 func (o *Objects) Attach(ifindex int, bare bool) (Attachment, error) {
 	a := Attachment{Ifindex: ifindex}
 	ingress, name := o.kernel.CremIngress, cremProgCremIngress

@@ -125,8 +125,9 @@ type Message struct {
 
 // Source is where a message leaves. Comparable.
 type Source struct {
-	Addr    netip.Addr // source address, which need not be the node's own; zero: the kernel chooses
-	Ifindex int        // the interface by which it must leave, whatever the routes say; 0: they say
+	Addr netip.Addr // source address, which need not be the node's own; zero: the kernel chooses
+	// Ifindex is the interface by which it must leave; 0: the routes say. Over IPv6 the kernel still goes by the routes where none leads there.
+	Ifindex int
 }
 
 // Socket sends and receives CREM messages of one worker, over IPv4 and IPv6.

@@ -186,6 +186,35 @@ func TestSocketForeignSource(t *testing.T) {
 	}
 }
 
+// A message that is held to an interface leaves by it (Section 11, rule 6: its policies cover it, no other's); over IPv4 whatever the
+// routes say.
+func TestSection11_SocketHeldToInterface(t *testing.T) {
+	for _, c := range []struct{ to, from string }{{"10.1.0.5", "192.0.2.1"}, {"fd00:9::5", "2001:db8::1"}} {
+		w := newWorld(t, 1500) // a route to the IPv4 address leads to the far host
+		tunnel, index := netns.TUN(t, 1400, netns.End{NS: w.node, Name: "ipsec0", Addrs: []string{"192.0.2.1/32", "2001:db8::1/128", "fd00:9::1/64"}})
+		node := openSockets(t, w.node, packet.SocketConfig{Workers: 1})[0]
+		to, from := netip.AddrPortFrom(netip.MustParseAddr(c.to), port), netip.MustParseAddr(c.from)
+		node.Send(to, packet.Source{Addr: from, Ifindex: index}, 2, message(3, 4, 64, 1))
+		node.Flush()
+		buf := make([]byte, 2048)
+		if err := tunnel.SetReadDeadline(time.Now().Add(soon)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			n, err := tunnel.Read(buf)
+			if err != nil {
+				t.Fatalf("to %s: the message has not left by the interface: %v", c.to, err)
+			}
+			if bytes.Contains(buf[:n], to.Addr().AsSlice()) && bytes.Contains(buf[:n], from.AsSlice()) {
+				break // not what the kernel itself sends to its neighbours
+			}
+		}
+		if s := node.Stats(); s.Sent != 1 || s.Failed != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
 // What can't be sent is counted and doesn't stop what follows.
 func TestSocketFailures(t *testing.T) {
 	w := newWorld(t, 1500)
