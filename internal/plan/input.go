@@ -226,8 +226,9 @@ func (in *Input) transportWindow() float64 {
 		return model.MRCWindow(p, m)
 	case VeRoCE:
 		return model.VeRoCEWindow(p, m)
+	default: // go-back-N and selective repeat have what the queue pair is given
+		return 0
 	}
-	return 0
 }
 
 // ackUnit is the unit of the local ACK timeout.
