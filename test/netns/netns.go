@@ -128,8 +128,6 @@ func TUN(t testing.TB, mtu int, e End) (*os.File, int) {
 		if err != nil {
 			t.Skipf("needs /dev/net/tun: %v", err)
 		}
-		f = os.NewFile(uintptr(fd), e.Name)
-		t.Cleanup(func() { f.Close() })
 		request, err := unix.NewIfreq(e.Name)
 		if err != nil {
 			t.Fatal(err)
@@ -138,6 +136,8 @@ func TUN(t testing.TB, mtu int, e End) (*os.File, int) {
 		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 			t.Fatalf("make TUN %s: %v", e.Name, err)
 		}
+		f = os.NewFile(uintptr(fd), e.Name) // now: a descriptor that is no interface yet cannot be waited on
+		t.Cleanup(func() { f.Close() })
 		link, err := netlink.LinkByName(e.Name)
 		if err != nil {
 			t.Fatal(err)
