@@ -34,6 +34,10 @@ func (f *Flow) handleDrops(now time.Duration, h *wire.Hop) {
 		return
 	}
 	f.stats.DropsReported += uint64(h.PSNs.Len())
+	if f.current == nil { // nothing is in a block yet
+		f.stats.DropsUnused += uint64(h.PSNs.Len())
+		return
+	}
 	for i := range h.PSNs.Len() {
 		if psn := h.PSNs.At(i); psn.After(f.newest) {
 			f.foretell(now, psn)
@@ -72,6 +76,12 @@ func (f *Flow) fulfil(now time.Duration) {
 		}
 	}
 	t.psns = later
+}
+
+// forgetForetold gives up the drops of packets that were not seen: the flow begins anew, and what it sends from now on is another packet.
+func (f *Flow) forgetForetold() {
+	f.stats.DropsUnused += uint64(len(f.foretold.psns))
+	f.foretold.psns = f.foretold.psns[:0]
 }
 
 // handleDrop takes the PSN of a dropped packet. One of the open block closes it, as a request does. What is not held any more, was

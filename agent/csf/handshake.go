@@ -169,6 +169,7 @@ func (f *Flow) unbind(why Why) {
 	f.breaker, f.repairPath = breaker{}, newRepairPath()
 	f.restraint.until = 0
 	f.endProbe()
+	f.forgetForetold()
 	f.redundancy.forget()
 	f.hold = 0
 	f.why = why
