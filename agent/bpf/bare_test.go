@@ -74,8 +74,9 @@ func TestBareUplink(t *testing.T) {
 			}
 			inject.Flush()
 			host.expect(102, 103)
-			for !o.HandBack(index, 1, 104, false) {
-				time.Sleep(time.Millisecond) // until the injected packets are through
+			w.waitFor(o, bpf.Turned, 2) // the injected packets are through
+			if !o.HandBack(index, 1, 104, false) {
+				t.Fatal("the kernel does not take the flow back")
 			}
 			arrive(104)
 			host.expect(104)
@@ -91,11 +92,7 @@ func TestSection11_BareBoundary(t *testing.T) {
 	w, far := newBareWorld(t)
 	o := w.load(bpf.Config{})
 	w.attach(o)
-	if err := o.SetDomains([]bpf.Domain{{
-		ID: 9, Ports: []uint16{port}, Members: prefixes("10.0.0.0/8", "fd00::/16"), Served: prefixes("10.2.0.0/24", "fd00:2::/64"),
-	}}, addrs("10.2.0.1")); err != nil {
-		t.Fatal(err)
-	}
+	w.serve(o)
 	beatFor(o, time.Hour)
 	arrive := func(src, dst string) {
 		t.Helper()

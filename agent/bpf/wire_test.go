@@ -115,17 +115,23 @@ func TestGSOOnTheWire(t *testing.T) {
 	}
 }
 
+// serve makes the node a gateway of domain 9, with endpoints behind it.
+func (w *world) serve(o *bpf.Objects) {
+	w.t.Helper()
+	if err := o.SetDomains([]bpf.Domain{{
+		ID: 9, Ports: []uint16{port}, Members: prefixes("10.0.0.0/8", "fd00::/16"), Served: prefixes("10.2.0.0/24", "fd00:2::/64"),
+	}}, addrs("10.2.0.1")); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // Section 5.1, rule 5: CREM messages to an endpoint are taken, also out of a super-packet of a real socket.
 func TestPathOnTheWire(t *testing.T) {
 	for _, to := range []string{"10.2.0.6", "fd00:2::6"} {
 		w := newWorld(t)
 		o := w.load(bpf.Config{})
 		w.attach(o)
-		if err := o.SetDomains([]bpf.Domain{{
-			ID: 9, Ports: []uint16{port}, Members: prefixes("10.0.0.0/8", "fd00::/16"), Served: prefixes("10.2.0.0/24", "fd00:2::/64"),
-		}}, addrs("10.2.0.1")); err != nil {
-			t.Fatal(err)
-		}
+		w.serve(o)
 		beatFor(o, time.Hour)
 		const size, n = 500, 4
 		var payload []byte

@@ -11,47 +11,19 @@ import (
 // ackInterval is how many packets are sent without asking for an ACK inside a message, as Soft-RoCE does.
 const ackInterval = 65
 
-// goBackNSender is an RC requester that writes or sends. Its rules are those of sim/rc, where each is explained.
+// goBackNSender is an RC requester that writes or sends.
 type goBackNSender struct {
-	book
-	cfg Config
-	err string
-
-	una  uint64 // oldest packet that is not acknowledged
-	next uint64 // to be sent next
-	high uint64 // never sent so far
-
-	silent   int           // packets since one asked for an ACK
-	progress time.Duration // when the ACK timer began
-	retries  int           // times in a row that the sender went back without progress
-	rewound  bool          // for a gap, since una moved last
+	requester
+	silent int // packets since one asked for an ACK
 }
 
 func newGoBackNSender(c Config, p Path) *goBackNSender {
-	return &goBackNSender{book: book{path: p, bare: c.Bare, op: c.Operation}, cfg: c}
-}
-
-// Post implements Sender.
-func (s *goBackNSender) Post(now time.Duration, octets int64) { s.post(now, octets) }
-
-// Err implements Sender.
-func (s *goBackNSender) Err() string { return s.err }
-
-func (s *goBackNSender) sendable() bool {
-	return s.err == "" && s.next < s.end && s.next-s.una < uint64(s.cfg.Window)
-}
-
-// timer is when the local ACK timeout expires.
-func (s *goBackNSender) timer() time.Duration {
-	if s.err != "" || s.una == s.next {
-		return roce.Never
-	}
-	return s.progress + s.cfg.Timeout
+	return &goBackNSender{requester: requester{book: book{path: p, bare: c.Bare, op: c.Operation}, cfg: c}}
 }
 
 // NextDeadline implements Sender.
 func (s *goBackNSender) NextDeadline() time.Duration {
-	if s.sendable() {
+	if s.open() {
 		return 0
 	}
 	return s.timer()
@@ -61,14 +33,12 @@ func (s *goBackNSender) NextDeadline() time.Duration {
 func (s *goBackNSender) Next(now time.Duration) (Packet, bool) {
 	if now >= s.timer() {
 		s.stats.Timeouts++
-		s.rewind(now)
+		s.again(s.rewind(now))
 	}
-	if !s.sendable() {
+	if !s.open() {
 		return Packet{}, false
 	}
-	if s.una == s.next {
-		s.progress = now
-	}
+	s.begin(now)
 	p := s.packet(s.next)
 	p.AckReq = p.Last || s.silent >= min(ackInterval, s.cfg.Window/2)
 	if s.silent++; p.AckReq {
@@ -104,18 +74,8 @@ func (s *goBackNSender) nak(now time.Duration, seq uint64) {
 		s.acknowledge(now, seq)
 	}
 	if s.una == seq {
-		s.goBack(now)
+		s.again(s.goBack(now))
 	}
-}
-
-// goBack rewinds once a gap: until there is progress, further signs of it are older than the rewinding, and only the timer helps.
-func (s *goBackNSender) goBack(now time.Duration) {
-	if s.rewound || s.una == s.next {
-		s.stats.Stale++
-		return
-	}
-	s.rewind(now)
-	s.rewound = true
 }
 
 func (s *goBackNSender) acknowledge(now time.Duration, upto uint64) {
@@ -123,23 +83,15 @@ func (s *goBackNSender) acknowledge(now time.Duration, upto uint64) {
 		s.stats.Stale++
 		return
 	}
-	s.una = upto
-	s.progress = now
-	s.retries, s.rewound = 0, false
-	s.next = max(s.next, s.una) // acknowledged in the middle of sending it again
+	s.advance(now, upto)
 	s.complete(now, s.una)
 }
 
-func (s *goBackNSender) rewind(now time.Duration) {
-	if s.cfg.Retries >= 0 && s.retries >= s.cfg.Retries {
-		s.err = "transport retry counter exceeded"
-		return
+// again follows a rewinding: the packets that are sent again ask for ACKs anew.
+func (s *goBackNSender) again(rewound bool) {
+	if rewound {
+		s.silent = 0
 	}
-	s.retries++
-	s.rewound = false
-	s.progress = now
-	s.next = s.una
-	s.silent = 0
 }
 
 // goBackNReceiver is an RC responder.

@@ -14,42 +14,16 @@ import (
 
 // readRequester takes what it asks for. It is the Receiver, and a Poster.
 type readRequester struct {
-	book
-	cfg Config
-	err string
-
-	una  uint64 // oldest packet that has not come
-	next uint64 // to be asked for next
-	high uint64 // never asked for so far
-
-	reads    int           // requests that are not answered whole
-	progress time.Duration // when the ACK timer began
-	retries  int           // times in a row that the requester went back without progress
-	rewound  bool          // for a gap, since una moved last
-	got      ReceiverStats
+	requester
+	reads int // requests that are not answered whole
+	got   ReceiverStats
 }
 
 func newReadRequester(c Config, p Path) *readRequester {
-	return &readRequester{book: book{path: p, bare: c.Bare, op: Read}, cfg: c}
+	return &readRequester{requester: requester{book: book{path: p, bare: c.Bare, op: Read}, cfg: c}}
 }
 
-// Post implements Poster.
-func (r *readRequester) Post(now time.Duration, octets int64) { r.post(now, octets) }
-
-// Err implements Poster.
-func (r *readRequester) Err() string { return r.err }
-
-func (r *readRequester) askable() bool {
-	return r.err == "" && r.next < r.end && r.next-r.una < uint64(r.cfg.Window) && r.reads < r.cfg.Reads
-}
-
-// timer is when the local ACK timeout expires.
-func (r *readRequester) timer() time.Duration {
-	if r.err != "" || r.una == r.next {
-		return roce.Never
-	}
-	return r.progress + r.cfg.Timeout
-}
+func (r *readRequester) askable() bool { return r.open() && r.reads < r.cfg.Reads }
 
 // NextDeadline implements Receiver.
 func (r *readRequester) NextDeadline() time.Duration {
@@ -63,14 +37,12 @@ func (r *readRequester) NextDeadline() time.Duration {
 func (r *readRequester) Next(now time.Duration) (Packet, bool) {
 	if now >= r.timer() {
 		r.stats.Timeouts++
-		r.rewind(now)
+		r.again(r.rewind(now))
 	}
 	if !r.askable() {
 		return Packet{}, false
 	}
-	if r.una == r.next {
-		r.progress = now
-	}
+	r.begin(now)
 	first, end := r.message(r.next)
 	last := r.packet(end - 1)
 	p := Packet{Kind: Request, Seq: r.next, Other: first, Edge: end, Data: last.Data, Octets: headers + reth}
@@ -86,7 +58,7 @@ func (r *readRequester) Handle(now time.Duration, p *Packet) {
 	case p.Kind == NAK: // a request was lost
 		r.stats.NAKs++
 		if p.Seq >= r.una && p.Seq < r.high {
-			r.goBack(now)
+			r.again(r.goBack(now))
 		}
 		return
 	case p.Cut || r.err != "":
@@ -98,7 +70,7 @@ func (r *readRequester) Handle(now time.Duration, p *Packet) {
 		r.got.Duplicates++
 	case p.Seq > r.una:
 		r.got.OutOfSequence++
-		r.goBack(now)
+		r.again(r.goBack(now))
 	default:
 		r.got.Accepted++
 		r.place(now)
@@ -108,35 +80,18 @@ func (r *readRequester) Handle(now time.Duration, p *Packet) {
 // place takes the expected packet.
 func (r *readRequester) place(now time.Duration) {
 	_, end := r.message(r.una)
-	r.una++
-	r.progress = now
-	r.retries, r.rewound = 0, false
-	r.next = max(r.next, r.una) // it came in the middle of asking again
+	r.advance(now, r.una+1)
 	if r.una == end {
 		r.reads = max(r.reads-1, 0)
 		r.complete(now, r.una)
 	}
 }
 
-// goBack asks again once a gap: until there is progress, further signs of it are older, and only the timer helps.
-func (r *readRequester) goBack(now time.Duration) {
-	if r.rewound || r.una == r.next {
-		r.stats.Stale++
-		return
+// again follows a rewinding: the requests before it are not waited for any more.
+func (r *readRequester) again(rewound bool) {
+	if rewound {
+		r.reads = 0
 	}
-	r.rewind(now)
-	r.rewound = true
-}
-
-func (r *readRequester) rewind(now time.Duration) {
-	if r.cfg.Retries >= 0 && r.retries >= r.cfg.Retries {
-		r.err = "transport retry counter exceeded"
-		return
-	}
-	r.retries++
-	r.rewound = false
-	r.progress = now
-	r.next, r.reads = r.una, 0
 }
 
 // Expected implements Receiver.

@@ -270,6 +270,20 @@ func domain(name string, port int32, uplink v1alpha1.InterfaceName, selector *me
 	return d
 }
 
+// kubeconfig is a file with the administrator's access.
+func kubeconfig(t *testing.T) string {
+	t.Helper()
+	text, err := admin.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func labelled(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }

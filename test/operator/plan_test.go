@@ -5,8 +5,6 @@ package operator
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,14 +30,7 @@ func TestPlanFromStatus(t *testing.T) {
 	if err := api.Status().Update(t.Context(), &now); err != nil {
 		t.Fatal(err)
 	}
-	config, err := admin.KubeConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := kubeconfig(t)
 	ask := func(args ...string) (code int, out, says string) {
 		var o, e bytes.Buffer
 		code = plugin.Execute(t.Context(), append([]string{"plan", "--kubeconfig", file, "--bandwidth", "100G", "--message", "64Mi", "--messages", "0", "-o", "json"}, args...), nil, &o, &e)

@@ -79,16 +79,8 @@ func launch(t *testing.T) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := admin.KubeConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	p := &program{health: address(t), metrics: address(t), ended: make(chan error, 1)}
-	p.cmd = exec.Command(path, "run", "--kubeconfig", kubeconfig, "--namespace", namespace, "--health-addr", p.health, "--metrics-addr", p.metrics)
+	p.cmd = exec.Command(path, "run", "--kubeconfig", kubeconfig(t), "--namespace", namespace, "--health-addr", p.health, "--metrics-addr", p.metrics)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {

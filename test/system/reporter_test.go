@@ -132,7 +132,7 @@ func TestSection11_ForgedPathReportsAtALiveAgent(t *testing.T) {
 	start := counters()
 	for i := range uint32(each) {
 		w.emit(w.lab.WAN, topology.WANA, 1, forge(topology.Reporter, 2000+i, wire.MaxPSNs))
-		time.Sleep(2 * time.Millisecond)
+		s.moves(5) // each lie is about other packets
 	}
 	w.eventually("lies are read", func() bool { return counters()["path_reports"]-start["path_reports"] >= each })
 	end := counters()

@@ -97,7 +97,7 @@ func TestTheSimulatorAgrees(t *testing.T) {
 				lab, calm = inTheLab(t, protected)
 			}
 			if !calm {
-				t.Skip("SKIPPED: the machine was busy each time; run it alone")
+				t.Log("the machine was busy each time; the last run counts all the same")
 			}
 			model, chance := inTheSimulator(t, protected)
 			t.Logf("goodput: lab %.2f Mbit/s, simulator %.2f +- %.2f; sent over needed: lab %.3f, simulator %.3f +- %.3f",

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"crem.dev/crem/test/lab/topology"
 	"crem.dev/crem/test/lab/trial"
 	"crem.dev/crem/test/lab/wan"
 	"crem.dev/crem/test/rxe/watch"
@@ -33,20 +32,9 @@ type wire struct {
 
 func (w *world) openWire() (*wire, error) {
 	x := &wire{}
-	for _, n := range []*topology.Namespace{w.lab.GwA, w.lab.GwB} {
-		err := n.Do(func() error {
-			one, err := watch.Open(topology.Access, x.frame)
-			if err == nil {
-				x.open = append(x.open, one)
-			}
-			return err
-		})
-		if err != nil {
-			_ = x.close()
-			return nil, err
-		}
-	}
-	return x, nil
+	var err error
+	x.open, err = w.onCables(x.frame)
+	return x, err
 }
 
 func (x *wire) frame(f []byte, _ bool) {

@@ -155,20 +155,29 @@ type watchers struct {
 
 func (w *world) watch(mtu int) (*watchers, error) {
 	ws := &watchers{audit: audit.New(mtu)}
+	var err error
+	ws.open, err = w.onCables(ws.frame)
+	return ws, err
+}
+
+// onCables opens a watcher on the cable of each site, both or none.
+func (w *world) onCables(see func(frame []byte, out bool)) (open []*watch.Watcher, err error) {
 	for _, n := range []*topology.Namespace{w.lab.GwA, w.lab.GwB} {
-		err := n.Do(func() error {
-			one, err := watch.Open(topology.Access, ws.frame)
+		err = n.Do(func() error {
+			one, err := watch.Open(topology.Access, see)
 			if err == nil {
-				ws.open = append(ws.open, one)
+				open = append(open, one)
 			}
 			return err
 		})
 		if err != nil {
-			_, _ = ws.close()
+			for _, one := range open {
+				_, _ = one.Close()
+			}
 			return nil, err
 		}
 	}
-	return ws, nil
+	return open, nil
 }
 
 func (ws *watchers) frame(f []byte, out bool) {
