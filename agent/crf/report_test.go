@@ -347,7 +347,10 @@ func TestSection8_1_AbsentIsInNoRun(t *testing.T) {
 	for _, absent := range [][]int{{104}, {105}, {104, 105, 106}} {
 		w := configured(t, fec.Cauchy, 16, 2, immediate, detailed)
 		w.packets(100, 16, 104, 105, 106)
-		w.wait(testRTT / 2) // named in a request, and told of
+		w.wait(2 * testRTT) // named in a request, and told of
+		if sum, _, _ := w.reports(); sum.Runs != 1 || sum.Pairs != 3 {
+			t.Fatalf("%+v is told of three losses in a row", sum)
+		}
 		present := fec.Full(16)
 		for _, p := range absent {
 			present.Clear(p - 100)
@@ -404,5 +407,23 @@ func TestSection8_1_HoldIsTold(t *testing.T) {
 	w.wait(testRTT)
 	if m := w.msgs[len(w.msgs)-1].loss; m.Hold != 7000 {
 		t.Errorf("%+v", m)
+	}
+}
+
+// With four losses, which are 5 % or more, the report leaves after an eighth of a round trip: the circuit breaker may have to open.
+func TestSection8_1_HeavyLossIsToldSoon(t *testing.T) {
+	for n, wait := range map[int]time.Duration{3: testRTT / 2, 4: testRTT / 8} {
+		w := configured(t, fec.Cauchy, 32, 0, immediate)
+		w.wait(2 * testRTT)
+		w.reset()
+		w.packets(100, 16, []int{102, 104, 106, 108}[:n]...)
+		w.wait(wait - 1)
+		if _, reports, _ := w.reports(); reports != 0 {
+			t.Errorf("%d lost: told too soon", n)
+		}
+		w.wait(2)
+		if sum, reports, _ := w.reports(); reports != 1 || int(sum.Expected-sum.Received) != n {
+			t.Errorf("%d lost: %d reports, %+v", n, reports, sum)
+		}
 	}
 }

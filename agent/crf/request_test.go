@@ -458,3 +458,20 @@ func TestSection7_1_SlowFlowsAreAskedForSoon(t *testing.T) {
 		}
 	}
 }
+
+// A symbol for what came since ends that: the next gap waits for its own again.
+func TestSection7_1_SlowFlowWithSymbolsAgain(t *testing.T) {
+	w := configured(t, fec.Cauchy, 32, 2, with(longHold))
+	w.packets(100, 4)
+	w.repair(w.src.repair(100, 4, 0))
+	for i := range 9 {
+		w.packets(104+i, 1)
+		w.wait(testRTT / 4)
+	}
+	w.repair(w.src.repair(104, 9, 0))
+	w.packets(113, 2, 113)
+	w.wait(w.f.rtt.tolerance())
+	if n := len(w.requests()); n != 0 {
+		t.Errorf("%d requests at once", n)
+	}
+}

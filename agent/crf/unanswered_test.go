@@ -77,4 +77,49 @@ func TestSection6_1_NobodyRepairsWithinMaxHold(t *testing.T) {
 	w.packets(116, 8, 118)
 	w.wait(testRTT + 1)
 	w.wantPSNs(108, 109, 111, 112, 113, 114, 115, 116, 117, 119, 120, 121, 122, 123)
+	w.reset()
+	w.packets(124, 8, 126)
+	w.wantPSNs(124, 125, 127, 128, 129, 130, 131)
+}
+
+// When the second wait in vain ends, what waits behind a later gap goes as well, at the same time.
+func TestSection6_1_NobodyRepairsLaterGapsEither(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 0, with(longHold))
+	w.loseUnanswered(100)
+	w.reset()
+	w.packets(108, 8, 110)
+	w.wait(testRTT)
+	w.packets(116, 8, 118)
+	w.wait(10 * testRTT)
+	w.wantPSNs(108, 109, 111, 112, 113, 114, 115, 116, 117, 119, 120, 121, 122, 123)
+	if first, last := w.out[2].at, w.out[13].at; first != last {
+		t.Errorf("what waited for the second gap went %v later", last-first)
+	}
+}
+
+// A block of which nothing but INFO comes is waited for in vain; one is not, when any symbol came meanwhile, also for two gaps of the same time.
+func TestSection6_1_WhatIsInVain(t *testing.T) {
+	w := configured(t, fec.Cauchy, 8, 2, with(longHold))
+	for i := range 3 {
+		w.reset()
+		since, first := w.now, 100+8*i
+		w.packets(first, 8, first+2)
+		w.repair(w.src.info(first, 8))
+		w.wait(10 * testRTT)
+		if waits := i < vainHolds; waits != (w.out[2].at-since > testRTT) {
+			t.Errorf("INFO, gap %d: the packets behind it waited %v", i+1, w.out[2].at-since)
+		}
+	}
+	w = configured(t, fec.Cauchy, 8, 2, with(longHold))
+	w.packets(100, 24, 102, 110)
+	w.wait(testRTT / 2)
+	w.repair(w.src.repair(116, 8, 0))
+	w.wait(10 * testRTT)
+	w.reset()
+	since := w.now
+	w.packets(124, 8, 126)
+	w.wait(10 * testRTT)
+	if w.out[2].at-since <= testRTT {
+		t.Errorf("a symbol came, and yet packets waited only %v for the next gap", w.out[2].at-since)
+	}
 }

@@ -191,6 +191,31 @@ func TestSection5_2_Probes(t *testing.T) {
 	}
 }
 
+// However soon they are answered, probes are a round trip apart.
+func TestSection5_2_ProbesAreARoundTripApart(t *testing.T) {
+	w := protected(t, defaults(), 1)
+	w.wait(probeLostRTTs * testRTT)
+	var last time.Duration
+	for range 100 {
+		w.write(w.f.newest.Add(1))
+		for _, m := range w.report(100, 100, nil) {
+			if m.typ != wire.TypeParamUpdate {
+				continue
+			}
+			if last > 0 && w.now-last < probeGap {
+				t.Fatalf("%v after the last one", w.now-last)
+			}
+			last = w.now
+			w.wait(100 * time.Microsecond)
+			w.paramAck(m.param.ConfigID, wire.StatusAccepted)
+		}
+		w.wait(time.Millisecond)
+	}
+	if n := w.f.Stats().Probes; n < 3 {
+		t.Errorf("%d probes", n)
+	}
+}
+
 // siblings makes n protected flows that share an Env, each with a configuration in force and nothing to wait for.
 func (w *world) siblings(n int) (flows []*Flow) {
 	w.t.Helper()

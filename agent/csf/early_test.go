@@ -183,6 +183,10 @@ func TestSection8_2_AReportOvertakesTheCopy(t *testing.T) {
 	if n := len(w.f.foretold.psns); n != maxForetold || w.f.Stats().DropsUnused-before != wire.MaxPSNs-maxForetold {
 		t.Errorf("%d are kept, %d unused", n, w.f.Stats().DropsUnused-before)
 	}
+	w.f.HandleClose(w.now, gateway, &wire.Close{FlowID: testID, Reason: wire.CloseRestarted}, &w.acts)
+	if n := len(w.f.foretold.psns); n != 0 || w.f.Stats().DropsUnused-before != wire.MaxPSNs {
+		t.Errorf("%d are kept over the end of the flow, %d unused", n, w.f.Stats().DropsUnused-before)
+	}
 }
 
 // A report before PARAM_ACK, or after CLOSE, finds no block.

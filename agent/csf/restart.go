@@ -26,7 +26,6 @@ const (
 // beginSequence makes psn the first PSN that the flow is known to have used.
 func (f *Flow) beginSequence(pkt *roce.Packet) {
 	psn := pkt.PSN()
-	f.forgetForetold()
 	f.seen, f.newest, f.reach, f.floor, f.run = true, psn.Add(-1), 1, psn, 0
 	f.sample.timing, f.acked = false, false
 	f.mark, f.markAt = psn, f.lastSource

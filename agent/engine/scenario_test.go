@@ -236,6 +236,25 @@ func TestSection4_2_QueuePairUsedAgain(t *testing.T) {
 	}
 }
 
+// While packets are held, their worker rests a 64th of the round trip, between 50 and 250 us, which they wait longer at most.
+func TestWorkerRestsWhileItHolds(t *testing.T) {
+	w := newWorld(t, shape{workers: 1, seed: 1}, setting{})
+	r := w.connect(1000).requests[0]
+	r.protect()
+	r.trickle(100)
+	w.nodes[r.from].lose.sources = 1
+	r.send(3)
+	w.pass(pathDelay + time.Millisecond)
+	k, m := w.nodes[1-r.from].engine.workers[0], r.receiver().machine
+	if len(k.holding) != 1 {
+		t.Fatal("nothing is held: this tests nothing")
+	}
+	if want := m.SRTT() / 64; want <= minHolding || want >= maxHolding || k.holdPause != want {
+		t.Errorf("rests %v at a round trip of %v", k.holdPause, m.SRTT())
+	}
+	w.finish()
+}
+
 // Every kind of change of the configuration, on one side first and then on both, while packets pass: none is lost, and if the configuration protects the
 // flows at all they are protected in the end.
 func TestReconfigurationUnderTraffic(t *testing.T) {
