@@ -84,7 +84,7 @@ func (s *scenario) model() string {
 // standard is the profile of the protected transfers.
 func standard() profile {
 	return profile{
-		K: 192, MaxRepairSymbols: 24, Epsilon: "2e-3", RepairStrategy: "Proactive", LossModel: "Independent",
+		K: 192, MaxRepairSymbols: 24, Epsilon: "1e-3", RepairStrategy: "Proactive", LossModel: "Independent",
 		Delivery: "InOrder", MaxHold: "100ms", MaxRepairRatio: "0.25",
 	}
 }
