@@ -15,7 +15,8 @@ type testCase struct {
 	Loss      float64
 	Protected bool
 	Messages  int
-	Size      int // octets of a message
+	Size      int  // octets of a message
+	Calm      bool // two messages at a time, and no polling for their ends: leaves the guest's processor to others
 }
 
 const (

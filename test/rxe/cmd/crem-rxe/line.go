@@ -38,8 +38,8 @@ func openLine(n *topology.Namespace) (l *line, err error) {
 
 // A guest that encrypts in software is overtaken by a faster line: its one processor is then in interrupts for longer than an agent's worker may be silent.
 const (
-	sealedRate  = 16_000_000 // bit/s
-	sealedQueue = 1 << 20    // octets, more than Soft-RoCE ever has under way
+	sealedRate  = 4_000_000 // bit/s
+	sealedQueue = 1 << 20   // octets, more than Soft-RoCE ever has under way
 )
 
 // set gives both directions the case's loss, of RoCEv2 and CREM packets alike, and half the round trip. sealed: nobody can tell what packets are, so

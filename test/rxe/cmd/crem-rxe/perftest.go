@@ -38,6 +38,9 @@ func (c testCase) commands() (server, client string, port int) {
 		timeout = plainTimeout
 	}
 	common := fmt.Sprintf("%s -d rxe0 -x %d -F -m %d -u %d -s %d -n %d -p %d", c.Test, gid, c.MTU, timeout, c.Size, c.Messages, perftestPort)
+	if c.Calm {
+		common += " -e -t 2"
+	}
 	return common, common + " " + address(4, true).String(), perftestPort
 }
 
