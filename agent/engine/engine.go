@@ -406,9 +406,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.holder.SetBypass(false)
 	// Workers keep a processor of the runtime while they nap; all else needs some beside them.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), len(e.workers)+spareProcessors))
-	// What loading left behind is swept first: the runtime's sweeper waits for others in a loop, at real-time priority and with one core for 100 ms each time.
-	runtime.GC()
 	preferred := e.opts.Realtime && realtime.Prefer() == nil
+	if preferred {
+		e.running.Go(func() { realtime.Collect(e.stop) })
+	}
 	for _, w := range e.workers {
 		e.running.Add(1)
 		w.realtime.Store(preferred)
