@@ -42,11 +42,10 @@ func TestCollectedWithOrdinaryScheduling(t *testing.T) {
 	}
 }
 
-// TestCollectTakesOver: the runtime collects no more by itself while Collect does, and does again afterwards.
+// TestCollectTakesOver: while Collect works the runtime's own rule is a later one, and it is as before afterwards.
 func TestCollectTakesOver(t *testing.T) {
-	percent := debug.SetGCPercent(100)
+	percent := debug.SetGCPercent(90)
 	defer debug.SetGCPercent(percent)
-	limit := debug.SetMemoryLimit(-1)
 	before := collections()
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -56,13 +55,13 @@ func TestCollectTakesOver(t *testing.T) {
 	for collections() == before { // the first one is due at once
 		runtime.Gosched()
 	}
+	if got := debug.SetGCPercent(ownPercent); got != ownPercent {
+		t.Errorf("meanwhile the runtime's rule is %d %%", got)
+	}
 	close(stop)
 	<-stopped
-	if got := debug.SetGCPercent(100); got != 100 {
+	if got := debug.SetGCPercent(90); got != 90 {
 		t.Errorf("afterwards the runtime's rule is %d %%", got)
-	}
-	if got := debug.SetMemoryLimit(-1); got != limit {
-		t.Errorf("afterwards the memory limit is %d, was %d", got, limit)
 	}
 	if err := Release(); err != nil {
 		t.Error(err)
@@ -75,23 +74,22 @@ func collections() int64 {
 	return s.NumGC
 }
 
+// TestWhenToCollect: a heap that doubles, and a little more, is due, and so before the runtime's own rule.
 func TestWhenToCollect(t *testing.T) {
-	for _, x := range []struct {
-		live, heap uint64
-		since      time.Duration
-		want       bool
-	}{
-		{4 << 20, 8 << 20, time.Second, false},
-		{4 << 20, 24<<20 - 1, time.Second, false},
-		{4 << 20, 24 << 20, time.Second, true},
-		{256 << 20, 500 << 20, time.Second, false},
-		{256 << 20, 528 << 20, time.Second, true},
-		{4 << 20, 4 << 20, 2*time.Minute - 1, false},
-		{4 << 20, 4 << 20, 2 * time.Minute, true},
-		{math.MaxUint64, 1 << 40, time.Second, false},
-	} {
-		if got := due(x.live, x.heap, x.since); got != x.want {
-			t.Errorf("live %d, heap %d, after %v: %v", x.live, x.heap, x.since, got)
+	const least = 4 << 20 * ownPercent / 100 // the runtime starts no collection for a heap below that
+	for _, live := range []uint64{0, 1, 1 << 20, 4 << 20, 256 << 20, 1 << 40, math.MaxUint64} {
+		first := 2*live + slack
+		if live < 1<<62 && (due(live, first-1, time.Second) || !due(live, first, time.Second)) {
+			t.Errorf("live %d: %v, %v", live, due(live, first-1, time.Second), due(live, first, time.Second))
 		}
+		if own := max(least, live+live/100*ownPercent); live < 1<<62 && first >= own {
+			t.Errorf("live %d: due at %d, the runtime collects at %d", live, first, own)
+		}
+		if due(live, live, collectEvery-1) && live == 0 || !due(live, live, collectEvery) {
+			t.Errorf("live %d: wrong time", live)
+		}
+	}
+	if due(math.MaxUint64, math.MaxUint64, time.Second) {
+		t.Error("a heap that has not grown is due")
 	}
 }
