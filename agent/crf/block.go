@@ -24,7 +24,8 @@ type block struct {
 	missedAt time.Duration // when the youngest of its missing positions was first known to be missing
 	symbolAt time.Duration // of the newest REPAIR
 	last     bool          // the last ordinary symbol has come
-	tail     bool          // a missing position may still be on its way: it lies past the newest packet
+	tail     bool          // a missing position may still be on its way
+	until    time.Duration // till then, with tail
 
 	rows    []row
 	copies  []row      // Source Copies, by source index

@@ -19,6 +19,7 @@ type scratch struct {
 	out     [256]*fec.Cell // solved sources
 	ops     [256]roce.Opcode
 	ids     [256]uint16 // Identifications of restored packets
+	head    [roce.MaxHead]byte
 	ranges  [4 * maxRanges]byte
 }
 
@@ -40,9 +41,12 @@ func (f *Flow) evaluate(now time.Duration, b *block, acts *[]Action) {
 	}
 }
 
-// awaitsTail says that a missing position lies past the newest packet, and may still be on its way.
+// awaitsTail says that a missing position may still be on its way: it lies past the newest packet, or others may have overtaken it.
 func (f *Flow) awaitsTail(now time.Duration, b *block, miss fec.Bitmap) bool {
-	tail := b.first+pos(miss.Last()) > f.newest && now < b.opened+f.rtt.tail()
+	if b.until = b.missedAt + f.window(); b.first+pos(miss.Last()) > f.newest {
+		b.until = max(b.until, b.opened+f.rtt.tail())
+	}
+	tail := now < b.until
 	f.setTail(b, tail)
 	return tail
 }
@@ -148,7 +152,7 @@ func (f *Flow) gather(now time.Duration, b *block, unknown fec.Bitmap) bool {
 		case c.Symbol(b.T) == nil || c.Len()+2 > b.T:
 			f.dropCopy(s, p)
 			ok = false
-		case !b.checked.Has(j) && !rightICRC(c):
+		case !b.checked.Has(j) && !f.rightICRC(c):
 			f.damaged(now, s, p)
 			ok = false
 		default:
@@ -160,8 +164,8 @@ func (f *Flow) gather(now time.Duration, b *block, unknown fec.Bitmap) bool {
 }
 
 // rightICRC checks the invariant CRC of a held packet.
-func rightICRC(c *fec.Cell) bool {
-	P := c.Payload()
+func (f *Flow) rightICRC(c *fec.Cell) bool {
+	P := f.packetIn(c)
 	return len(P) >= roce.MinPayload && roce.ICRC(c.Head(), P) == icrcOf(P)
 }
 
@@ -252,10 +256,10 @@ func (f *Flow) deliverDecoded(now time.Duration, b *block, miss, unknown fec.Bit
 		f.stats.Restored++
 		f.doubtLost(now, s, p)
 		f.reporting(now).restored++
-		P := x.out[j].Payload()
+		P := f.packetIn(x.out[j])
 		s.ops[p.index()] = roce.Opcode(P[0])
 		f.consume(p, P)
-		if f.buildHead(x.out[j], P, x.ids[j]) != nil {
+		if f.buildHead(x.out[j], x.ids[j]) != nil {
 			f.put(x.out[j])
 			continue
 		}

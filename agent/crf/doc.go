@@ -31,6 +31,7 @@
 //	request.go         REPAIR_REQUEST: when, which form, how often           7.1, 7.3
 //	rtt.go             SRTT and what is reckoned from it                     5.1 rule 9
 //	report.go          LOSS_REPORT                                           8.1
+//	skew.go            how late a packet may be that others overtook          4.4 rule 4
 //	overtaken.go       restored packets that were late and not lost          8.1 rule 3
 //	timer.go           Poll and NextDeadline
 //	stats.go           counters, gauges, reasons

@@ -18,21 +18,35 @@ func TestExhaustiveLossPatterns(t *testing.T) {
 	if testing.Short() {
 		most = 6
 	}
+	exhaust(t, most, wire.KindRoCEv2, InOrder, Immediate)
+}
+
+// The same for the transports whose packets vary their headers (Section 4.4, rule 3): whatever is lost, and in whatever order the rest comes, what is
+// restored is octet for octet what was sent.
+func TestSection4_4_ExhaustiveMultipath(t *testing.T) {
+	const most = 6
+	for _, kind := range multipathKinds {
+		exhaust(t, most, kind, Immediate)
+	}
+}
+
+func exhaust(t *testing.T, most int, kind wire.FlowKind, deliveries ...Delivery) {
 	env := NewEnv(fec.NewPool(64 << 20))
 	patterns := 0
 	for k := 1; k < most; k++ {
 		for m := 0; k+m <= most; m++ {
-			x := newExhaustive(t, env, k, m)
+			x := newExhaustive(t, env, k, m, kind)
 			for lost := range 1 << (k + m) {
 				for _, order := range arrivalOrders {
-					x.run(lost, order, InOrder)
-					x.run(lost, order, Immediate)
-					patterns += 2
+					for _, d := range deliveries {
+						x.run(lost, order, d)
+						patterns++
+					}
 				}
 			}
 		}
 	}
-	t.Logf("%d patterns", patterns)
+	t.Logf("%v: %d patterns", kind, patterns)
 }
 
 // order says when the repair symbols of the block come.
@@ -58,8 +72,8 @@ type exhaustive struct {
 
 const exhaustiveFirst = 1<<24 - 4 // blocks wrap
 
-func newExhaustive(t *testing.T, env *Env, k, m int) *exhaustive {
-	w := configured(t, fec.Cauchy, k, m)
+func newExhaustive(t *testing.T, env *Env, k, m int, kind wire.FlowKind) *exhaustive {
+	w := configured(t, fec.Cauchy, k, m, ofKind(kind))
 	w.src.data = func(p roce.PSN) int { return 8 + int(p)%40 }
 	x := &exhaustive{t: t, env: env, k: k, m: m, src: &w.src}
 	for i := range m {
@@ -71,7 +85,7 @@ func newExhaustive(t *testing.T, env *Env, k, m int) *exhaustive {
 func (x *exhaustive) run(lost int, o order, d Delivery) {
 	w := &world{t: x.t, now: begin, p: testParams(), sent: nil, env: x.env}
 	w.p.Delivery, w.p.MaxHold = d, 10*time.Second
-	w.hello = x.src.w.hello
+	w.hello, w.rules = x.src.w.hello, x.src.w.rules
 	w.f = New(w.now, testID, &w.hello, gateway, local, &w.p, w.env)
 	w.k = kernel{learn: true, immediate: d == Immediate}
 	w.f.HandleHello(w.now, &w.hello, &w.acts)

@@ -155,7 +155,7 @@ func TestSection6_2_NaiveDecoderAcceptsMixedCopies(t *testing.T) {
 	if _, ok := tpl.SolveID(P); !ok {
 		t.Fatal("the ICRC tells mixed copies apart: the fault that the rules prevent does not exist")
 	}
-	if !roce.ValidSource(P, roce.Request, 1, testQPN, 0xffff, 0) || n != len(original) {
+	if !roce.RoCEv2.ValidSource(P, roce.Request, 1, testQPN, 0xffff, 0) || n != len(original) {
 		t.Fatal("the result does not look like a packet")
 	}
 	if bytes.Equal(P[:n-4], original[:n-4]) {

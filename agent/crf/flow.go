@@ -34,16 +34,21 @@ type Flow struct {
 	local  netip.Addr
 	env    *Env
 	params Params
-	space  roce.Space
 	limits limits
 	digest bool // the block digest was negotiated
 	state  State
 	stats  Stats
 
+	transport roce.Transport
+	space     roce.Space
+	sparse    bool // positions may carry nothing in this direction (Section 4.4, rule 2)
+	lead      int  // octets that are coded in front of P
+
 	// Handshake and configurations.
 	firstAck, lastAck time.Duration // HELLO_ACKs sent
 	acks              int
 	rtt               rtt
+	skew              skew
 	configs           []configuration // acknowledged and not released, newest last
 	reach             int             // the largest k of any configuration
 
@@ -106,9 +111,9 @@ func New(now time.Duration, flowID uint32, h *wire.Hello, from netip.AddrPort, l
 		id: flowID, hello: *h, peer: from, local: local, env: env,
 		rtt: newRTT(), active: now, dirty: true,
 	}
-	if h.Flow.Kind == wire.KindRoCEv2Response {
-		f.space = roce.Response
-	}
+	f.transport, f.space, _ = h.Flow.Kind.Space()
+	f.sparse = h.Flow.Kind == wire.KindRoCEv2Response
+	f.lead = roce.LeadLen(f.transport, h.Flow.Src.Is6())
 	f.setParams(p)
 	f.win.env = env
 	f.limits = limitsOf(h, &f.params)
@@ -127,6 +132,9 @@ func (f *Flow) setParams(p *Params) {
 	f.params.MaxM = min(max(p.MaxM, 0), 255)
 	f.params.MaxT = min(max(p.MaxT, minT), 1<<16-1)
 	f.params.Schemes |= 1<<fec.SourceCopy | 1<<fec.Cauchy
+	if f.overtakes() { // its receivers take packets in any order, and none of its restored packets is certain without the digest (Section 4.4, rule 3)
+		f.params.Delivery, f.params.Digest = Immediate, true
+	}
 }
 
 // Succeed goes on where the machine of the same flow stands that this one replaces, which is closed: it may be handed back before a packet comes.

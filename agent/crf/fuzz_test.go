@@ -67,13 +67,26 @@ type sent struct {
 // variant says what flow the operations run against.
 type variant struct {
 	Delivery
-	v6, responses bool
+	v6   bool
+	kind wire.FlowKind
 }
 
 func variantOf(b byte) variant {
-	v := variant{v6: b&4 != 0, responses: b&8 != 0}
+	v := variant{v6: b&4 != 0}
 	if b&3 == 0 {
 		v.Delivery = Immediate
+	}
+	switch b >> 3 & 7 {
+	case 1, 4:
+		v.kind = wire.KindRoCEv2Response
+	case 2:
+		v.kind = wire.KindMRC
+	case 3:
+		v.kind = wire.KindVeRoCE
+	case 5:
+		v.kind = wire.KindVeRoCEResponse
+	default:
+		v.kind = wire.KindRoCEv2
 	}
 	return v
 }
@@ -85,11 +98,9 @@ func newOracle(t testing.TB, v variant) *oracle {
 	if v.v6 {
 		opts = append(opts, ipv6)
 	}
-	if v.responses {
-		opts = append(opts, responses)
-	}
-	w := configured(t, fec.Cauchy, fuzzK, 3, opts...)
-	if v.responses {
+	w := configured(t, fec.Cauchy, fuzzK, 3, append(opts, ofKind(v.kind))...)
+	w.src.csum = v.kind != wire.KindRoCEv2
+	if v.kind == wire.KindRoCEv2Response {
 		w.src.opcode = func(p roce.PSN) roce.Opcode {
 			return []roce.Opcode{roce.ReadResponseFirst, roce.ReadResponseMiddle, roce.ReadResponseMiddle, roce.ReadResponseLast, roce.ReadResponseOnly}[p%5]
 		}
@@ -109,7 +120,7 @@ func (o *oracle) come(psn int, frame []byte, first bool) {
 	before := o.k.held
 	failOpen := o.k.failOpen
 	c.at, c.highest, c.opened, c.first = o.now, o.highest, o.opened, first
-	if p, _ := roce.Parse(frame); true {
+	if p, _ := o.rules.Parse(frame); true {
 		k := o.k
 		if gaveUp, _ := k.judge(&p, testMTU); gaveUp {
 			c.held++
@@ -133,7 +144,7 @@ func (o *oracle) catchUp() {
 		if !d.kernel {
 			o.injected(psn, d)
 		}
-		if p, _ := roce.Parse(d.frame); roce.CheckICRC(&p) { // the receiver takes no notice of damaged ones
+		if p, _ := o.rules.Parse(d.frame); roce.CheckICRC(&p) { // the receiver takes no notice of damaged ones
 			o.highest = max(o.highest, psn)
 		}
 	}

@@ -79,7 +79,7 @@ func (f *Flow) passOver(now time.Duration, p pos, within bool) {
 		f.drop(GapTooLarge)
 		return
 	}
-	if f.space == responseSpace {
+	if f.sparse {
 		f.passOverResponses(now, p, within)
 		return
 	}
@@ -104,7 +104,7 @@ func (f *Flow) miss(now time.Duration, first, end pos) {
 		s.words[missing] |= w
 	}
 	f.stats.Missing += int(end - first)
-	f.gaps.add(gap{first: first, end: end, since: now, due: now + f.rtt.tolerance()})
+	f.gaps.add(gap{first: first, end: end, since: now, due: now + f.tolerance()})
 	f.wake()
 }
 

@@ -24,11 +24,15 @@ func limitsOf(h *wire.Hello, p *Params) limits {
 }
 
 // HandleHello takes a HELLO for this flow's descriptor from its peer. With the flow's nonce it is answered, each time alike
-// (Section 5.1, rule 3). It returns false, and does nothing, if the nonce or the descriptor is another: the CSF has begun
+// (Section 5.1, rule 3), but not at all without the block digest where the flow's kind needs it. It returns false, and does nothing, if the nonce or the descriptor is another: the CSF has begun
 // anew, and the engine closes this machine and makes another with a new Flow ID.
 func (f *Flow) HandleHello(now time.Duration, h *wire.Hello, acts *[]Action) bool {
 	if f.state == Closed || h.Nonce != f.hello.Nonce || h.Flow != f.hello.Flow {
 		return false
+	}
+	if f.overtakes() && !f.digest {
+		f.drop(NoDigest)
+		return true // silence, as for a kind that is not known
 	}
 	const size = 32
 	b := f.message(size)

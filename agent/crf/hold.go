@@ -183,7 +183,7 @@ func (f *Flow) releaseBelow(end pos, cause ReleaseCause, acts *[]Action) {
 // release injects the packet that waits at position p.
 func (f *Flow) release(s *segment, p pos, cause ReleaseCause, acts *[]Action) {
 	c := s.cells[p.index()]
-	inject(c, acts)
+	f.inject(c, acts)
 	s.clear(p, held)
 	f.hold.waiting--
 	if s.has(p, fromKernel) {
@@ -201,7 +201,7 @@ func (f *Flow) releaseAgain(cause ReleaseCause, acts *[]Action) {
 	n := 0
 	for n < len(f.hold.again) && f.hold.again[n].p < f.next {
 		c := f.hold.again[n].cell
-		inject(c, acts)
+		f.inject(c, acts)
 		f.put(c)
 		f.hold.kernel--
 		f.stats.Released[cause]++
@@ -216,12 +216,12 @@ func (f *Flow) releaseAgain(cause ReleaseCause, acts *[]Action) {
 // else a copy for this purpose, in the worst case one outside the pool: no packet is lost for want of memory.
 func (f *Flow) injectNow(pkt *roce.Packet, c *fec.Cell, cause ReleaseCause, acts *[]Action) {
 	f.stats.Released[cause]++
-	if c != nil {
-		inject(c, acts)
+	if c != nil && !pkt.Retransmitted() { // else the copy is without the flag
+		f.inject(c, acts)
 		return
 	}
 	if c = f.copyOf(pkt); c != nil {
-		inject(c, acts)
+		f.inject(c, acts)
 		f.put(c)
 		return
 	}
@@ -232,8 +232,8 @@ func (f *Flow) injectNow(pkt *roce.Packet, c *fec.Cell, cause ReleaseCause, acts
 }
 
 // inject appends the packet of a cell to the actions. The cell may be given back in the same call.
-func inject(c *fec.Cell, acts *[]Action) {
-	*acts = append(*acts, Action{Kind: Inject, Head: c.Head(), Payload: c.Payload()})
+func (f *Flow) inject(c *fec.Cell, acts *[]Action) {
+	*acts = append(*acts, Action{Kind: Inject, Head: c.Head(), Payload: f.packetIn(c)})
 }
 
 // holdDeadline is when what waits must go at the latest, roce.Never if nothing waits.

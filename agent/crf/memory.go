@@ -94,16 +94,22 @@ func (f *Flow) releaseWaiting(acts *[]Action) bool {
 
 // copyOf copies a packet to a cell of its own, nil if the pool is empty.
 func (f *Flow) copyOf(pkt *roce.Packet) *fec.Cell {
-	T := max(len(pkt.P())+2, f.widest)
+	T := max(f.lead+len(pkt.P())+2, f.widest)
 	c := f.get(T)
-	if c == nil {
-		return nil
-	}
-	if c.Set(pkt.Head(), pkt.P(), T) != nil {
-		f.put(c)
+	if c == nil || !f.fillCell(c, pkt, T) {
 		return nil
 	}
 	return c
+}
+
+// fillCell puts a packet into a cell for symbols of T octets. It is false, and gives the cell back, if it does not fit.
+func (f *Flow) fillCell(c *fec.Cell, pkt *roce.Packet, T int) bool {
+	var lead [roce.MaxLead]byte
+	if c.SetLed(pkt.Head(), pkt.AppendLead(lead[:0]), pkt.P(), T) != nil {
+		f.put(c)
+		return false
+	}
+	return true
 }
 
 // codes says that the copy of position p may still be used for decoding.

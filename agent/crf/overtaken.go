@@ -35,7 +35,7 @@ func (f *Flow) doubtLost(now time.Duration, s *segment, p pos) {
 		q.list, q.head = q.list[:copy(q.list, q.list[q.head:])], 0
 	}
 	s.set(p, doubted)
-	q.list = append(q.list, doubt{p, s.since[p.index()] + f.rtt.reorder()})
+	q.list = append(q.list, doubt{p, s.since[p.index()] + f.reorder()})
 	f.reporting(now)
 }
 
@@ -61,10 +61,11 @@ func (f *Flow) settleDoubt(now time.Duration) {
 // overtaken says that a packet comes for a position that was restored and is not counted as lost yet. It counts as received.
 func (f *Flow) overtaken(now time.Duration, p pos) bool {
 	s := f.win.at(p)
-	if s == nil || !s.has(p, doubted) || now > s.since[p.index()]+f.rtt.reorder() {
+	if s == nil || !s.has(p, doubted) || now > s.since[p.index()]+f.reorder() {
 		return false
 	}
 	s.clear(p, doubted)
+	f.skew.take(now - s.since[p.index()])
 	r := f.reporting(now)
 	r.received++
 	r.expected++

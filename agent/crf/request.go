@@ -34,11 +34,11 @@ func (f *Flow) blockDue(b *block) time.Duration {
 	due := b.symbolAt + f.rtt.smooth/4
 	switch {
 	case b.tail:
-		due = b.opened + f.rtt.tail()
+		due = b.until
 	case b.rounds > 0:
 		due = b.asked + f.rtt.retry()
 	case b.last || f.ordinary > b.first:
-		due = max(b.symbolAt, b.missedAt+f.rtt.tolerance())
+		due = max(b.symbolAt, b.missedAt+f.tolerance())
 	}
 	return min(due, b.opened+f.rtt.expiry())
 }
@@ -143,7 +143,7 @@ func (f *Flow) rangeWarranted(now time.Duration, g *gap) bool {
 	case f.bare != 0 && now-f.bare > f.rtt.smooth+f.rtt.tolerance():
 		return true
 	}
-	return now-g.since >= f.rtt.tolerance()+f.rtt.smooth*3/4
+	return now-g.since >= f.tolerance()+f.rtt.smooth*3/4
 }
 
 // pollGaps asks for the gaps that are due, as many in a message as fit, and lets those go whose rounds or time are over.
@@ -157,7 +157,7 @@ func (f *Flow) pollGaps(now time.Duration, acts *[]Action) {
 			case f.gapOver(now, g):
 				continue // it was taken out of the list
 			case g.rounds == 0 && !f.rangeWarranted(now, g):
-				g.due = now + f.rtt.tolerance()/2
+				g.due = now + f.tolerance()/2
 			case fallback == (g.rounds >= codedRounds):
 				if list.Len() > 0 && list.Len()+g.entries() > maxRanges {
 					f.askForRanges(now, list, fallback, acts)

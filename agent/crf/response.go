@@ -8,8 +8,6 @@ import (
 	"crem.dev/crem/agent/roce"
 )
 
-const responseSpace = roce.Response
-
 // maxTold bounds the ranges remembered from READ and ATOMIC requests: more cannot be outstanding on a queue pair.
 const maxTold = 256
 
@@ -20,7 +18,7 @@ type told struct{ first, end pos }
 // will use the n PSNs from psn on (Section 4.4, rule 2). What lies behind the newest response changes nothing, nor does a request
 // before the first response.
 func (f *Flow) HandleReadRequest(now time.Duration, psn roce.PSN, n int) {
-	if f.space != responseSpace || f.state == Closed || !f.started || n <= 0 || n > psnSpan/2 {
+	if !f.sparse || f.state == Closed || !f.started || n <= 0 || n > psnSpan/2 {
 		return
 	}
 	first := near(f.top, psn)

@@ -26,7 +26,11 @@ type model struct {
 	checksum bool // UDP checksums are in use
 }
 
+// take makes a packet the model. One that was sent again may be in another class of traffic than first copies are.
 func (m *model) take(pkt *roce.Packet) {
+	if m.n > 0 && pkt.Retransmitted() {
+		return
+	}
 	m.n = copy(m.head[:], pkt.Head())
 	m.tos = pkt.TOS()
 	if ecn := m.tos & ecnMask; ecn != ecnCE {
@@ -44,11 +48,26 @@ func (m *model) messageTOS() uint8 { return m.tos&^ecnMask | ecnECT0 }
 // restoredTOS is the TOS of restored packets: the flow's DSCP and ECT codepoint, never CE.
 func (m *model) restoredTOS() uint8 { return m.tos&^ecnMask | m.ecn }
 
+// packetIn returns P of the packet in a cell: what is coded, without the lead.
+func (f *Flow) packetIn(c *fec.Cell) []byte { return c.Payload()[f.lead:] }
+
+// headOf returns the model's head with the lead of the packet in c, and its IPv4 Identification if that is part of the lead. It is false for a lead that
+// no packet has. The head is scratch memory.
+func (f *Flow) headOf(c *fec.Cell) (id uint16, head []byte, ok bool) {
+	head = f.env.scratch.head[:copy(f.env.scratch.head[:], f.model.head[:f.model.n])]
+	if f.lead == 0 {
+		return 0, head, true
+	}
+	id, ok = roce.SetLead(head, c.Payload()[:f.lead])
+	return id, head, ok
+}
+
 // buildHead gives the restored packet in c its headers.
-func (f *Flow) buildHead(c *fec.Cell, P []byte, id uint16) error {
-	m := &f.model
+func (f *Flow) buildHead(c *fec.Cell, id uint16) error {
+	m, P := &f.model, f.packetIn(c)
+	_, like, _ := f.headOf(c)
 	var head [roce.MaxHead]byte
-	return c.SetHead(roce.BuildHead(head[:0], m.head[:m.n], len(P), id, m.restoredTOS(), m.checksum, P))
+	return c.SetHead(roce.BuildHead(head[:0], like, len(P), id, m.restoredTOS(), m.checksum, P))
 }
 
 // deliverRestored takes care that the restored packet in c reaches the receiver: at once, or, if packets are delivered in order and
@@ -56,7 +75,7 @@ func (f *Flow) buildHead(c *fec.Cell, P []byte, id uint16) error {
 func (f *Flow) deliverRestored(p pos, c *fec.Cell, acts *[]Action) {
 	s := f.win.make(p)
 	if s == nil || f.params.Delivery == Immediate || p < f.next || s.cells[p.index()] != nil {
-		inject(c, acts)
+		f.inject(c, acts)
 		f.put(c)
 		return
 	}
@@ -69,7 +88,7 @@ func (f *Flow) deliverRestored(p pos, c *fec.Cell, acts *[]Action) {
 // consumed returns how many PSNs a restored packet takes, as roce.Advance does for an arrived one.
 func (f *Flow) consumed(P []byte) int {
 	op := roce.Opcode(P[0])
-	if op.Operation() != roce.ReadRequest || f.hello.MTU == 0 {
+	if f.transport != roce.RoCEv2 || op.Operation() != roce.ReadRequest || f.hello.MTU == 0 {
 		return 1
 	}
 	end := op.HeaderLen()

@@ -31,7 +31,7 @@ func (f *Flow) retire() {
 // kept is how many positions behind the newest packet are kept whatever is missing. In the response space a gap may show only when
 // the block's REPAIRs come, which may be spread over the next block.
 func (f *Flow) kept() pos {
-	if f.space == responseSpace {
+	if f.sparse {
 		return pos(3 * f.reach)
 	}
 	return pos(f.reach)

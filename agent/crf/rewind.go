@@ -156,7 +156,7 @@ func (f *Flow) giveAgain(first, end pos, acts *[]Action) {
 			return
 		}
 		f.stats.GivenAgain++
-		inject(c, acts)
+		f.inject(c, acts)
 	}
 }
 

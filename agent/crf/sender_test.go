@@ -37,8 +37,11 @@ func (s *source) init(w *world) {
 	s.pool = fec.NewPool(64 << 20)
 	s.tos = 0x6a // DSCP 26, ECT(0)
 	s.opcode = func(roce.PSN) roce.Opcode { return roce.SendOnly }
-	if w.hello.Flow.Kind == wire.KindRoCEv2Response {
+	switch w.hello.Flow.Kind {
+	case wire.KindRoCEv2Response, wire.KindVeRoCEResponse:
 		s.opcode = func(roce.PSN) roce.Opcode { return roce.ReadResponseOnly }
+	case wire.KindMRC:
+		s.opcode = func(roce.PSN) roce.Opcode { return roce.MRCWriteOnly }
 	}
 	s.data = func(psn roce.PSN) int { return 64 + int(psn*37)%400 }
 	s.id = func(psn roce.PSN) uint16 { return uint16(psn)*3 + 77 }
@@ -65,18 +68,43 @@ func (s *source) copy(psn roce.PSN, id uint16, ackReq bool, size int) []byte {
 			data[i] = byte(r.Uint64())
 		}
 	}
-	return frames.RoCE{
+	r := frames.RoCE{
 		Headers: frames.Headers{
 			SrcMAC: frames.MAC{2, 0, 0, 0, 0, 1}, DstMAC: frames.MAC{2, 0, 0, 0, 0, 2},
 			Src: s.w.hello.Flow.Src, Dst: s.w.hello.Flow.Dst, SrcPort: 50000, TOS: s.tos, ID: id, Checksum: s.csum,
 		},
 		Opcode: op, QPN: testQPN, PSN: uint32(psn), AckReq: ackReq, DMALength: uint32(size), Data: data,
-	}.Frame()
+	}
+	s.w.dress(&r)
+	return r.Frame()
 }
 
-func payload(frame []byte) []byte {
-	p, _ := roce.Parse(frame)
-	return p.P()
+// dress gives a packet what its transport has beside RoCEv2. Every copy takes a path of its own. A copy with an Identification from 0x8000 on is a
+// retransmission; every other one of them says so.
+func (w *world) dress(r *frames.RoCE) {
+	transport, _, _ := w.hello.Flow.Kind.Space()
+	if !transport.Multipath() {
+		return
+	}
+	entropy := (r.PSN*2654435761 ^ uint32(r.ID)*40503) & 0xfffff
+	r.SrcPort, r.FlowLabel = uint16(entropy)|0x8000, entropy
+	r.Extension = make([]byte, 24) // MRC: METH, RETH, and what may follow; veRoCE: MSNETH, POETH and RETH
+	for i := range r.Extension {
+		r.Extension[i] = byte(int(r.PSN) * (i + 3))
+	}
+	flag := w.rules.MRC.Retransmission
+	if transport == roce.VeRoCE {
+		r.DstPort, flag = w.rules.VeRoCE.Port, w.rules.VeRoCE.Retransmission
+	}
+	if r.ID >= 0x8000 && r.ID&2 != 0 {
+		r.Flags |= flag
+	}
+}
+
+// payload returns what is coded of a packet.
+func (w *world) payload(frame []byte) []byte {
+	p, _ := w.rules.Parse(frame)
+	return append(p.AppendLead(nil), p.P()...)
 }
 
 // syms returns the cells of the present positions of a block.
@@ -91,7 +119,7 @@ func (s *source) syms(first, k int) (present fec.Bitmap, syms [256]*fec.Cell) {
 		}
 		present.Set(j)
 		c := s.pool.Get(s.T)
-		if err := c.Set(nil, payload(s.frame(psn)), s.T); err != nil {
+		if err := c.Set(nil, s.w.payload(s.frame(psn)), s.T); err != nil {
 			s.w.t.Fatal(err)
 		}
 		syms[j] = c

@@ -40,7 +40,7 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, gaveUp bool, ac
 	if gaveUp {
 		f.stats.Held++
 	}
-	if space, ok := pkt.Source(); !ok || space != f.space {
+	if space, ok := pkt.Source(); !ok || space != f.space || pkt.Transport() != f.transport {
 		f.drop(NotSource)
 		f.passOn(pkt, gaveUp, acts)
 		return
@@ -60,8 +60,8 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, gaveUp bool, ac
 		return
 	}
 	// A wrong PSN or DMA Length would do damage beyond its own position: no packet out of order, and none that takes more
-	// than one PSN, counts without a right ICRC.
-	if (p != f.top || end > p+1) && !roce.CheckICRC(pkt) {
+	// than one PSN, counts without a right ICRC; nor does a flagged one, whose ICRC is reckoned anew when it is kept.
+	if (p != f.top || end > p+1 || pkt.Retransmitted()) && !roce.CheckICRC(pkt) {
 		f.drop(BadICRC)
 		f.passOn(pkt, gaveUp, acts)
 		return
@@ -120,7 +120,7 @@ func (f *Flow) take(now time.Duration, p, end pos, pkt *roce.Packet, gaveUp bool
 		s = f.win.make(p)
 	}
 	b := f.openBlock(p)
-	cause := f.lateness(now, p, s, b)
+	cause := f.lateness(now, p, s, b, pkt)
 	f.account(now, p, s, cause)
 	f.fill(p, s, b, pkt)
 	c := f.keep(p, s, pkt, cause, acts)
@@ -172,6 +172,7 @@ func (f *Flow) account(now time.Duration, p pos, s *segment, cause LateCause) {
 	}
 	if s.has(p, missing) {
 		f.stats.Reordered++
+		f.skew.take(now - s.since[p.index()])
 	}
 	r := f.reporting(now)
 	r.received++
@@ -199,7 +200,7 @@ func (f *Flow) keep(p pos, s *segment, pkt *roce.Packet, cause LateCause, acts *
 	if cause != NotLate {
 		s.set(p, late)
 	}
-	if s.has(p, settled) || cause != NotLate && !f.digest || len(pkt.P())+2 > f.widest {
+	if s.has(p, settled) || cause != NotLate && !f.digest || f.lead+len(pkt.P())+2 > f.widest {
 		return nil
 	}
 	if !f.roomFor(p, acts) {
@@ -211,10 +212,10 @@ func (f *Flow) keep(p pos, s *segment, pkt *roce.Packet, cause LateCause, acts *
 		f.drop(NoMemory)
 		return nil
 	}
-	if c.Set(pkt.Head(), pkt.P(), f.widest) != nil {
-		f.put(c)
+	if !f.fillCell(c, pkt, f.widest) {
 		return nil
 	}
+	pkt.Unflag(f.packetIn(c))
 	s.cells[p.index()] = c
 	s.inUse++
 	s.set(p, stored)

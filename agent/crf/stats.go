@@ -89,10 +89,11 @@ const (
 	LateAfterRepair           // (b) too long after its block's first REPAIR
 	LateNamed                 // (c) was named in a request
 	LateBurst                 // (d) during a burst of duplicates
+	LateFlagged               // the transport says that it is a retransmission
 	lateCauses
 )
 
-var lateNames = [lateCauses]string{"not late", "fills an old gap", "after its block's repairs", "was requested", "burst of duplicates"}
+var lateNames = [lateCauses]string{"not late", "fills an old gap", "after its block's repairs", "was requested", "burst of duplicates", "flagged as retransmission"}
 
 // LateCauses is the number of causes, NotLate included.
 const LateCauses = int(lateCauses)

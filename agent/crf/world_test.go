@@ -65,7 +65,8 @@ type world struct {
 	out    []delivered
 	msgs   []message
 	src    source
-	told   int  // times that the kernel was told to expect another PSN
+	told   int // times that the kernel was told to expect another PSN
+	rules  *roce.Transports
 	noHand bool // the kernel is never handed the flow back
 	sent   map[string]int
 }
@@ -84,6 +85,22 @@ func noDigest(w *world)                { w.p.Digest = false }
 func immediate(w *world)               { w.p.Delivery = Immediate }
 func ipv6(w *world)                    { w.hello.Flow.Src, w.hello.Flow.Dst = src6, dst6 }
 func responses(w *world)               { w.hello.Flow.Kind = wire.KindRoCEv2Response }
+
+// allTransports recognises everything that can be recognised.
+var allTransports = &roce.Transports{
+	VeRoCE: roce.VeRoCESettings{Enabled: true, Port: roce.VeRoCEPort, Retransmission: 0x40, SACK: 0x18, ResponseACK: 0x19, ResponseSACK: 0x1a},
+	MRC:    roce.MRCSettings{Enabled: true, Retransmission: 0x20},
+}
+
+// ofKind makes the flow one of another kind. Those of multipath transports are never delivered in order.
+func ofKind(k wire.FlowKind) option {
+	return func(w *world) {
+		w.hello.Flow.Kind, w.rules = k, allTransports
+		if t, _, _ := k.Space(); t.Multipath() {
+			w.p.Delivery = Immediate
+		}
+	}
+}
 
 // newWorld makes a flow with an answered HELLO.
 func newWorld(t testing.TB, opts ...option) *world {
@@ -139,7 +156,7 @@ func (w *world) take() []message {
 		switch a.Kind {
 		case Inject:
 			frame := append(append([]byte(nil), a.Head...), a.Payload...)
-			p, reason := roce.Parse(frame)
+			p, reason := w.rules.Parse(frame)
 			if reason != roce.OK {
 				w.t.Fatalf("injected a frame that is %v", reason)
 			}
@@ -243,7 +260,7 @@ func (w *world) wait(d time.Duration) { w.t.Helper(); w.until(w.now + d) }
 // arrive lets a frame arrive at the uplink.
 func (w *world) arrive(frame []byte) {
 	w.t.Helper()
-	p, reason := roce.Parse(frame)
+	p, reason := w.rules.Parse(frame)
 	if reason != roce.OK {
 		w.t.Fatal(reason)
 	}
@@ -264,7 +281,7 @@ func (w *world) arrive(frame []byte) {
 func (w *world) give(frame []byte, gaveUp bool) {
 	w.t.Helper()
 	b := append([]byte(nil), frame...)
-	p, _ := roce.Parse(b)
+	p, _ := w.rules.Parse(b)
 	w.f.HandleSource(w.now, &p, gaveUp, &w.acts)
 	for i := range b {
 		b[i] = 0xdb

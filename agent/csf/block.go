@@ -158,15 +158,18 @@ func (f *Flow) fill(b *block, pos int, pkt *roce.Packet) {
 	}
 }
 
-// cell returns a cell with the packet's symbol, nil (counted) if it can't be coded: not a valid source packet, longer than T
-// allows (never truncated, Section 4.1), or no memory.
+// cell returns a cell with the packet's symbol, nil (counted) if it can't be coded: not a valid source packet, one that the transport itself calls a
+// retransmission (the flag would have to be guessed at the other end), longer than T allows (never truncated, Section 4.1), or no memory.
 func (f *Flow) cell(pkt *roce.Packet, T int) *fec.Cell {
 	p := pkt.P()
 	switch {
-	case !roce.ValidSource(p, f.space, pkt.PSN(), pkt.QPN(), f.pkey, 0):
+	case !f.transport.ValidSource(p, f.space, pkt.PSN(), pkt.QPN(), f.pkey, 0):
 		f.drop(DropInvalidSource)
 		return nil
-	case len(p)+2 > T:
+	case pkt.Retransmitted():
+		f.drop(DropRetransmission)
+		return nil
+	case f.lead+len(p)+lengthPrefix > T:
 		f.drop(DropTooLong)
 		return nil
 	}
@@ -176,7 +179,8 @@ func (f *Flow) cell(pkt *roce.Packet, T int) *fec.Cell {
 		f.starve()
 		return nil
 	}
-	if c.Set(nil, p, T) != nil {
+	var lead [roce.MaxLead]byte
+	if c.SetLed(nil, pkt.AppendLead(lead[:0]), p, T) != nil {
 		f.env.Pool.Put(c)
 		f.drop(DropTooLong)
 		return nil
@@ -223,7 +227,7 @@ func (f *Flow) compare(b *block, pos int, pkt *roce.Packet) {
 	if !b.present.Has(pos) || b.sealed && (f.digest || b.inconsistent) {
 		return
 	}
-	if bytes.Equal(b.cells[pos].Payload(), pkt.P()) {
+	if bytes.Equal(b.cells[pos].Payload()[f.lead:], pkt.P()) {
 		return
 	}
 	f.stats.Differing++

@@ -75,7 +75,7 @@ func (f *Flow) want() (choice, bool) {
 		if !f.usable(s, k) {
 			continue
 		}
-		return choice{scheme: s, k: k, m: f.bound(s, k), T: T}, k > 0 && T >= roce.MinPayload+2
+		return choice{scheme: s, k: k, m: f.bound(s, k), T: T}, k > 0 && T >= f.lead+roce.MinPayload+lengthPrefix
 	}
 	return choice{}, false
 }

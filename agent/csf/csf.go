@@ -32,7 +32,9 @@ func (s State) String() string { return stateNames[s] }
 // Flow is the sender machine of one flow.
 type Flow struct {
 	descriptor wire.FlowDescriptor
+	transport  roce.Transport
 	space      roce.Space
+	lead       int // octets that are coded in front of P
 	peers      []netip.AddrPort
 	params     *Params
 	env        *Env
@@ -131,9 +133,8 @@ func New(now time.Duration, d wire.FlowDescriptor, peers []netip.AddrPort, p *Pa
 		blockAt: roce.Never, expireAt: roce.Never, sendAt: roce.Never, quietAt: roce.Never, restartedAt: now - restartPause, repairPath: newRepairPath(),
 	}
 	f.redundancy.limit = WhyNoBlock
-	if d.Kind == wire.KindRoCEv2Response {
-		f.space = roce.Response
-	}
+	f.transport, f.space, _ = d.Kind.Space()
+	f.lead = roce.LeadLen(f.transport, d.Src.Is6())
 	f.ask(peers)
 	return f
 }
@@ -148,7 +149,7 @@ func (f *Flow) ask(peers []netip.AddrPort) {
 
 // HandleSource takes a packet of the flow that leaves, new or retransmitted. The packet is valid only during the call.
 func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, acts *[]Action) {
-	if space, ok := pkt.Source(); !ok || space != f.space || uint32(pkt.QPN()) != f.descriptor.Label {
+	if space, ok := pkt.Source(); !ok || space != f.space || pkt.Transport() != f.transport || uint32(pkt.QPN()) != f.descriptor.Label {
 		f.drop(DropNotSource)
 		return
 	}
@@ -236,6 +237,10 @@ func (f *Flow) sampleRTT(now, sample time.Duration, exact bool) {
 	}
 }
 
+// offersDigest says whether the flow asks for the block digest. Packets of a multipath transport differ between their copies in more than what
+// the invariant CRC tells apart: only with the digest a restored one is certain (Section 4.4, rule 3).
+func (f *Flow) offersDigest() bool { return f.params.Digest || f.transport.Multipath() }
+
 // settle brings the state in line with what is agreed.
 func (f *Flow) settle() {
 	switch {
@@ -261,7 +266,7 @@ func (f *Flow) SetParams(now time.Duration, p *Params, acts *[]Action) {
 	if f.state == Closed {
 		return
 	}
-	if f.id != 0 && f.digestOffered != p.Digest {
+	if f.id != 0 && f.digestOffered != f.offersDigest() {
 		f.sendClose(f.peer, f.id, wire.CloseRestarted, acts)
 		f.unbind(WhyRestarted)
 	}

@@ -89,7 +89,7 @@ func (f *Flow) sendHello(now time.Duration, acts *[]Action) {
 	}
 	f.announced = int(m.MTU)
 	m.Extensions = wire.ExtDetail
-	if f.params.Digest {
+	if f.offersDigest() {
 		m.Extensions |= wire.ExtDigest
 	}
 	for _, p := range f.peers {
@@ -120,7 +120,8 @@ func (f *Flow) HandleHelloAck(now time.Duration, from netip.AddrPort, m *wire.He
 		f.drop(DropStaleAck)
 	case !f.asked(from.Addr()):
 		f.drop(DropWrongPeer)
-	case m.Kind != f.descriptor.Kind || m.AF != f.descriptor.AF() || m.FlowID == 0:
+	case m.Kind != f.descriptor.Kind || m.AF != f.descriptor.AF() || m.FlowID == 0 ||
+		f.transport.Multipath() && m.Extensions&wire.ExtDigest == 0:
 		f.drop(DropMalformed)
 	case f.id == 0:
 		f.bind(now, from, m, acts)
@@ -149,8 +150,8 @@ func (f *Flow) bind(now time.Duration, from netip.AddrPort, m *wire.HelloAck, ac
 	f.peer, f.id, f.boundAt = from, m.FlowID, now
 	f.unheard = 0
 	f.limits = limits{k: int(m.MaxK), m: int(m.MaxM), t: int(m.MaxT), schemes: m.Schemes}
-	f.digest = f.params.Digest && m.Extensions&wire.ExtDigest != 0
-	f.digestOffered = f.params.Digest
+	f.digestOffered = f.offersDigest()
+	f.digest = f.digestOffered && m.Extensions&wire.ExtDigest != 0
 	f.session = uint16(f.env.Random())
 	f.why = WhyConfiguring
 	f.settle()

@@ -15,6 +15,7 @@ type DropReason uint8
 const (
 	DropNotSource     DropReason = iota // the packet is not of this flow, or no source packet
 	DropInvalidSource                   // a source packet that no receiver would accept restored
+	DropRetransmission                  // the first that was seen of its PSN says that it is a retransmission
 	DropTooLong                         // longer than the symbols of its block
 	DropNoMemory                        // the pool is used up
 	DropClosed                          // the flow has ended
@@ -37,7 +38,7 @@ const (
 )
 
 var dropNames = [DropReasons]string{
-	"not_source", "invalid_source", "too_long", "no_memory", "closed", "not_bound", "wrong_peer", "wrong_flow", "stale_ack", "duplicate_ack",
+	"not_source", "invalid_source", "retransmission", "too_long", "no_memory", "closed", "not_bound", "wrong_peer", "wrong_flow", "stale_ack", "duplicate_ack",
 	"already_bound", "malformed", "not_held", "mismatch", "repeated_request", "request_too_soon", "stale_rdma_ack", "budget", "breaker",
 	"inconsistent",
 }

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// symbolRoom is what a packet may have beside its data, and the length prefix: BTH, RETH, immediate data, ICRC, 2.
-	symbolRoom = 38
+	// lengthPrefix is the octets in front of what is coded of a packet (Section 4.1).
+	lengthPrefix = 2
 	// leastGuess and mostGuess bound the guess of the RDMA MTU.
 	leastGuess = 512
 	mostGuess  = 4096
@@ -30,6 +30,9 @@ func (f *Flow) learnSizes(pkt *roce.Packet) bool {
 		return grown
 	}
 	data := len(pkt.Data())
+	if f.transport.Multipath() {
+		data = roce.LargestMTU(len(p))
+	}
 	op := pkt.Opcode()
 	switch {
 	case data == 0:
@@ -65,10 +68,10 @@ func (f *Flow) expectedT() int {
 	if f.mtu == 0 {
 		return f.seenT()
 	}
-	return max(roundUp(f.mtu+symbolRoom), f.seenT())
+	return max(roundUp(f.mtu+f.transport.Overhead()+f.lead+lengthPrefix), f.seenT())
 }
 
-func (f *Flow) seenT() int { return roundUp(f.maxSeen + 2) }
+func (f *Flow) seenT() int { return roundUp(f.maxSeen + f.lead + lengthPrefix) }
 
 func roundUp(n int) int { return min((n+3)&^3, maxT) }
 
@@ -84,7 +87,7 @@ func (f *Flow) overhead(k int) int {
 			header = ipv6Header
 		}
 	}
-	return header + udpHeader + f.params.TunnelOverhead + wire.RepairOverhead(k, true, f.params.Digest)
+	return header + udpHeader + f.params.TunnelOverhead + wire.RepairOverhead(k, true, f.offersDigest())
 }
 
 // chooseT is the symbol length for blocks of k positions: what the RDMA MTU lets expect; if that does not fit the path, what has

@@ -93,7 +93,7 @@ func (w *worker) passOn(f *packet.Frame, held bool) {
 // responded lets a READ response or ATOMIC acknowledgement confirm the request that it answers, and moves the range of expected responses.
 func (w *worker) responded(r *recvFlow, pkt *roce.Packet) {
 	if pkt.Opcode().Ends() {
-		if psn, ok := pkt.Acked(); ok {
+		if psn, _, ok := pkt.Acked(); ok {
 			w.acked(pkt, psn)
 		}
 	}

@@ -136,25 +136,13 @@ func (d *Domain) sender(key roce.FlowKey) netip.Addr {
 }
 
 func descriptor(key roce.FlowKey) wire.FlowDescriptor {
-	d := wire.FlowDescriptor{Kind: wire.KindRoCEv2, Src: key.Src, Dst: key.Dst, Label: uint32(key.QPN)}
-	if key.Space == roce.Response {
-		d.Kind = wire.KindRoCEv2Response
-	}
-	return d
+	return wire.FlowDescriptor{Kind: wire.KindOf(key.Transport, key.Space), Src: key.Src, Dst: key.Dst, Label: uint32(key.QPN)}
 }
 
 // flowKey is the inverse of descriptor; false for a Flow Kind that this agent does not know.
 func flowKey(d *wire.FlowDescriptor) (roce.FlowKey, bool) {
-	key := roce.FlowKey{Src: d.Src, Dst: d.Dst, QPN: roce.QPN(d.Label & 0xffffff)}
-	switch d.Kind {
-	case wire.KindRoCEv2:
-		key.Space = roce.Request
-	case wire.KindRoCEv2Response:
-		key.Space = roce.Response
-	default:
-		return key, false
-	}
-	return key, true
+	transport, space, ok := d.Kind.Space()
+	return roce.FlowKey{Src: d.Src, Dst: d.Dst, QPN: roce.QPN(d.Label & 0xffffff), Space: space, Transport: transport}, ok
 }
 
 // finishSend carries out what the machine decided, follows its names and moves its deadline.
@@ -214,7 +202,7 @@ func (w *worker) dropKnown(s *sendFlow) {
 
 // answered uses what came back: ACKs confirm sent packets; requests of the other side announce responses of ours.
 func (w *worker) answered(pkt *roce.Packet) {
-	if psn, ok := pkt.Acked(); ok {
+	if psn, _, ok := pkt.Acked(); ok {
 		w.acked(pkt, psn)
 	}
 }

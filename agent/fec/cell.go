@@ -30,14 +30,21 @@ func (c *Cell) room() int { return len(c.mem) - MaxHead }
 // the symbol up to Stride(T). It returns ErrTooLong, and changes nothing, if
 // the payload is longer than T-2 octets, the headers are longer than MaxHead,
 // or the cell was not made for a T of this size.
-func (c *Cell) Set(head, payload []byte, T int) error {
-	if prefix+len(payload) > T || len(head) > MaxHead || Stride(T) > c.room() {
+func (c *Cell) Set(head, payload []byte, T int) error { return c.SetLed(head, nil, payload, T) }
+
+// SetLed is Set for a packet of which more is coded than its UDP payload: the
+// payload that it stores is lead and payload, one behind the other (section
+// 4.4, rule 3).
+func (c *Cell) SetLed(head, lead, payload []byte, T int) error {
+	size := len(lead) + len(payload)
+	if prefix+size > T || len(head) > MaxHead || Stride(T) > c.room() {
 		return ErrTooLong
 	}
 	c.setHead(head)
 	s := c.mem[MaxHead:]
-	binary.BigEndian.PutUint16(s, uint16(len(payload)))
-	n := prefix + copy(s[prefix:], payload)
+	binary.BigEndian.PutUint16(s, uint16(size))
+	n := prefix + copy(s[prefix:], lead)
+	n += copy(s[n:], payload)
 	clear(s[n:Stride(T)])
 	return nil
 }

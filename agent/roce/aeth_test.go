@@ -31,7 +31,7 @@ func TestAcked(t *testing.T) {
 		s.op, s.psn, s.body = c.op, 0, make([]byte, 24)
 		s.body[0] = c.syndrome
 		p := s.parse(t)
-		psn, ok := p.Acked()
+		psn, _, ok := p.Acked()
 		if ok != c.ok || ok && psn != PSN(0).Add(c.offset) {
 			t.Errorf("%v %#x: %v %v", c.op, c.syndrome, psn, ok)
 		}

@@ -165,8 +165,8 @@ func TestSection6_CaptureSourcesArePlausible(t *testing.T) {
 		for i := range packets {
 			p := &packets[i]
 			space, source := p.Source()
-			if ValidSource(p.P(), Request, p.PSN(), p.QPN(), p.PKey(), rdmaMTU) != (source && space == Request) ||
-				ValidSource(p.P(), Response, p.PSN(), p.QPN(), p.PKey(), rdmaMTU) != (source && space == Response) {
+			if RoCEv2.ValidSource(p.P(), Request, p.PSN(), p.QPN(), p.PKey(), rdmaMTU) != (source && space == Request) ||
+				RoCEv2.ValidSource(p.P(), Response, p.PSN(), p.QPN(), p.PKey(), rdmaMTU) != (source && space == Response) {
 				t.Errorf("packet %d: %v refused, or taken for the wrong space", i, p.Opcode())
 			}
 			if !source {
@@ -216,7 +216,7 @@ func TestCaptureAcknowledgements(t *testing.T) {
 		if !ok {
 			continue
 		}
-		acked, ok := p.Acked()
+		acked, _, ok := p.Acked()
 		switch kind, value := AckOf(syndrome); {
 		case !ok:
 			t.Errorf("packet %d confirms nothing", i)

@@ -34,7 +34,7 @@ func TestNoAllocation(t *testing.T) {
 		allocs := testing.AllocsPerRun(100, func() {
 			q, _ := Parse(frame)
 			space, _ := q.Source()
-			if !CheckICRC(&q) || !ValidSource(q.P(), space, q.PSN(), q.QPN(), q.PKey(), 0) || q.Key().Hosts() == q.Key().Reverse() {
+			if !CheckICRC(&q) || !RoCEv2.ValidSource(q.P(), space, q.PSN(), q.QPN(), q.PKey(), 0) || q.Key().Hosts() == q.Key().Reverse() {
 				t.Error("packet refused")
 			}
 			if _, ok := template.SolveID(q.P()); !ok {

@@ -18,6 +18,9 @@ const (
 	immDtLen        = 4
 	iethLen         = 4
 	cnpReservedLen  = 16
+	methLen         = 4  // MRC: message numbers
+	tsethLen        = 4  // MRC: timestamp, in packets that carry one
+	sethLen         = 28 // MRC: SACK
 )
 
 // part is the place of a packet in its message.
@@ -119,8 +122,24 @@ var kinds = func() (t [256]kind) {
 		}
 	}
 	t[CNP] = kind{name: "CNP", headers: bthLen + cnpReservedLen}
+	addMRC(&t)
 	return t
 }()
+
+// addMRC adds the opcodes of MRC. Its packets are sources for the Transport MRC only, so that no row has a space, and their headers may have a
+// timestamp or not, so that no row of a WRITE says where the data is.
+func addMRC(t *[256]kind) {
+	for op := MRCWriteFirst; op <= MRCWriteOnlyImm; op++ {
+		o := &operations[op-MRCWriteFirst+WriteFirst]
+		t[op] = kind{name: "MRC " + o.name, data: -1, part: o.part, family: write}
+	}
+	for op, name := range map[Opcode]string{
+		MRCAcknowledge: "ACKNOWLEDGE", MRCEndpointRequest: "ENDPOINT_REQUEST", MRCEndpointResponse: "ENDPOINT_RESPONSE",
+		MRCSACK: "SACK", MRCNACK: "NACK", MRCProbe: "PROBE",
+	} {
+		t[op] = kind{name: "MRC " + name}
+	}
+}
 
 // requestHeader returns the octets that the class adds to requests, or those that it adds to answers.
 func (o *operation) requestHeader(op Opcode, request, answer uint8) uint8 {

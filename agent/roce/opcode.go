@@ -55,6 +55,23 @@ const (
 	CNP Opcode = 0x81
 )
 
+// Opcodes of MRC, from two public implementations that agree. They lie among those that RoCEv2 leaves to manufacturers, and mean this only in a
+// packet whose Transport is MRC.
+const (
+	MRCWriteFirst       Opcode = 0xc6
+	MRCWriteMiddle      Opcode = 0xc7
+	MRCWriteLast        Opcode = 0xc8
+	MRCWriteLastImm     Opcode = 0xc9
+	MRCWriteOnly        Opcode = 0xca
+	MRCWriteOnlyImm     Opcode = 0xcb
+	MRCAcknowledge      Opcode = 0xd1 // of the transport layer: the result of a request
+	MRCEndpointRequest  Opcode = 0xd8
+	MRCEndpointResponse Opcode = 0xd9
+	MRCSACK             Opcode = 0xdc // of the reliability layer, as the two that follow
+	MRCNACK             Opcode = 0xdd
+	MRCProbe            Opcode = 0xde
+)
+
 // Space is one of the two PSN spaces that one direction of a queue pair carries.
 type Space uint8
 

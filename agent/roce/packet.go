@@ -69,9 +69,10 @@ const rethDMALength = 12
 
 // FlowKey names one PSN space of one direction of a queue pair: what CREM calls a flow. It is comparable.
 type FlowKey struct {
-	Src, Dst netip.Addr
-	QPN      QPN // of the destination
-	Space    Space
+	Src, Dst  netip.Addr
+	QPN       QPN // of the destination
+	Space     Space
+	Transport Transport
 }
 
 // HostPair is the two ends of a direction, whatever the queue pair.
@@ -87,9 +88,14 @@ func (k FlowKey) Reverse() HostPair { return HostPair{k.Dst, k.Src} }
 // Packet is a view of one RoCEv2 frame. It aliases the frame it was parsed from and is valid as long as that is.
 // The zero Packet has no octets; only what Parse returned with reason OK may be asked.
 type Packet struct {
-	frame []byte // Ethernet header to ICRC, Ethernet padding cut off
-	head  int    // octets before P: headIPv4 or headIPv6
+	frame     []byte // Ethernet header to ICRC, Ethernet padding cut off
+	head      int    // octets before P: headIPv4 or headIPv6
+	transport Transport
+	rules     *Transports // what it was recognised by; nil: RoCEv2
 }
+
+// Transport returns what protocol the packet is of.
+func (p *Packet) Transport() Transport { return p.transport }
 
 // P returns the UDP payload, BTH to ICRC. It aliases the frame.
 func (p *Packet) P() []byte { return p.frame[p.head:] }
@@ -149,11 +155,13 @@ func (p *Packet) FlowLabel() uint32 {
 	if !p.IPv6() {
 		return 0
 	}
-	return binary.BigEndian.Uint32(p.frame[EthernetLen:]) & 0xfffff
+	return binary.BigEndian.Uint32(p.frame[EthernetLen:]) & flowLabelMask
 }
 
 // SrcPort returns the UDP source port.
 func (p *Packet) SrcPort() uint16 { return binary.BigEndian.Uint16(p.frame[p.head-udpLen:]) }
+
+func (p *Packet) dstPort() uint16 { return binary.BigEndian.Uint16(p.frame[p.head-udpLen+2:]) }
 
 // UDPChecksum returns the UDP checksum field, 0 if the sender left it out.
 func (p *Packet) UDPChecksum() uint16 { return binary.BigEndian.Uint16(p.frame[p.head-2:]) }
@@ -173,23 +181,32 @@ func (p *Packet) PKey() uint16 { return binary.BigEndian.Uint16(p.frame[p.head+b
 // AckReq says that the sender asks for an acknowledgement.
 func (p *Packet) AckReq() bool { return p.frame[p.head+bthAck]&ackRequest != 0 }
 
+// Retransmitted says that the transport's flag of a retransmission is set. RoCEv2 has none, others only where its bit is known: a packet without
+// it proves nothing.
+func (p *Packet) Retransmitted() bool {
+	return p.rules != nil && p.frame[p.head+bthAck]&p.rules.retransmission(p.transport) != 0
+}
+
 // Source returns the PSN space in which the packet is a source packet. It is false for what CREM never protects:
-// everything that Opcode.Space refuses, and the management queue pairs.
+// everything that Transport.Space refuses, and the management queue pairs.
 func (p *Packet) Source() (Space, bool) {
-	space, ok := p.Opcode().Space()
+	space, ok := p.transport.Space(p.Opcode())
 	return space, ok && !p.QPN().Management()
 }
 
 // Key returns the flow of the packet. For a packet that is no source it is the flow of the request space with the
 // same addresses and queue pair.
 func (p *Packet) Key() FlowKey {
-	space, _ := p.Opcode().Space()
-	return FlowKey{Src: p.Src(), Dst: p.Dst(), QPN: p.QPN(), Space: space}
+	space, _ := p.transport.Space(p.Opcode())
+	return FlowKey{Src: p.Src(), Dst: p.Dst(), QPN: p.QPN(), Space: space, Transport: p.transport}
 }
 
-// Data returns the octets after the extension headers, without pad and ICRC; nil if the opcode is unknown or the
-// packet too short for its headers. It aliases the frame.
+// Data returns the octets after the extension headers, without pad and ICRC; nil if their layout is unknown, which it is for all opcodes of veRoCE
+// and MRC, or the packet too short for its headers. It aliases the frame.
 func (p *Packet) Data() []byte {
+	if p.transport != RoCEv2 {
+		return nil
+	}
 	b := p.P()
 	from, to := p.Opcode().HeaderLen(), len(b)-icrcLen-padCount(b)
 	if from == 0 || from > to {
@@ -198,22 +215,23 @@ func (p *Packet) Data() []byte {
 	return b[from:to:to]
 }
 
-// DMALength returns the length of the transfer that the RETH announces, in octets; false without a RETH.
+// DMALength returns the length of the transfer that the RETH announces, in octets; false without a RETH, or where it is not known where it lies.
 func (p *Packet) DMALength() (uint32, bool) {
 	b := p.P()
 	at := int(kinds[p.Opcode()].reth)
-	if at == 0 || at+rethLen > len(b)-icrcLen {
+	if p.transport != RoCEv2 || at == 0 || at+rethLen > len(b)-icrcLen {
 		return 0, false
 	}
 	return binary.BigEndian.Uint32(b[at+rethDMALength:]), true
 }
 
 // Advance returns how many PSNs the packet consumes in its space: a READ request one for every packet of its response,
-// max(1, ceil(DMA length / mtu)), everything else one (Section 4.2, rules 3 and 13). mtu is the RDMA MTU in octets; with an unknown one (0)
-// a READ request counts one. More than half the PSN space can't be outstanding, so no larger number is returned.
+// max(1, ceil(DMA length / mtu)), everything else one, and so does a READ request of veRoCE, whose responses have numbers of their own (Section
+// 4.2, rules 3 and 13). mtu is the RDMA MTU in octets; with an unknown one (0) a READ request counts one. More than half the PSN space can't be
+// outstanding, so no larger number is returned.
 func Advance(p *Packet, mtu int) int {
 	n, ok := p.DMALength()
-	if !ok || p.Opcode().Operation() != ReadRequest || mtu <= 0 {
+	if !ok || p.transport != RoCEv2 || p.Opcode().Operation() != ReadRequest || mtu <= 0 {
 		return 1
 	}
 	packets := (int64(n) + int64(mtu) - 1) / int64(mtu)

@@ -46,9 +46,12 @@ const (
 	protocolUDP = 17
 )
 
-// Parse reads one frame. The reason is OK for a whole RoCEv2 packet, otherwise the Packet is zero. Octets after the
+// Parse reads one frame of RoCEv2, the transport that is always recognised: Transports.Parse without any other.
+func Parse(frame []byte) (Packet, Reason) { return (*Transports)(nil).Parse(frame) }
+
+// Parse reads one frame. The reason is OK for a whole packet of a transport that is recognised, otherwise the Packet is zero. Octets after the
 // IP packet (Ethernet pads short frames to 60 octets) are not part of the Packet, which aliases frame.
-func Parse(frame []byte) (Packet, Reason) {
+func (t *Transports) Parse(frame []byte) (Packet, Reason) {
 	if len(frame) < EthernetLen {
 		return Packet{}, Short
 	}
@@ -57,9 +60,9 @@ func Parse(frame []byte) (Packet, Reason) {
 	var reason Reason
 	switch etherType {
 	case etherTypeIPv4:
-		head, size, reason = parseIPv4(ip)
+		head, size, reason = t.parseIPv4(ip)
 	case etherTypeIPv6:
-		head, size, reason = parseIPv6(ip)
+		head, size, reason = t.parseIPv6(ip)
 	default:
 		return Packet{}, NotRoCE
 	}
@@ -74,7 +77,20 @@ func Parse(frame []byte) (Packet, Reason) {
 	if reason = checkUDP(ip, head, size); reason != OK {
 		return Packet{}, reason
 	}
-	return Packet{frame: frame[: EthernetLen+size : EthernetLen+size], head: EthernetLen + head + udpLen}, OK
+	p := Packet{frame: frame[: EthernetLen+size : EthernetLen+size], head: EthernetLen + head + udpLen}
+	if t != nil {
+		p.transport, p.rules = t.transportOf(&p), t
+	}
+	return p, OK
+}
+
+// transportOf tells the transport of a packet whose port is one that is recognised.
+func (t *Transports) transportOf(p *Packet) Transport {
+	transport, _ := t.port(p.dstPort())
+	if op := p.Opcode(); transport == RoCEv2 && t.MRC.Enabled && op >= MRCWriteFirst && op <= MRCProbe {
+		return MRC
+	}
+	return transport
 }
 
 // untag returns the EtherType and the octets after it, past at most two VLAN tags.
@@ -89,14 +105,14 @@ func untag(frame []byte) (etherType uint16, ip []byte, tagged bool) {
 	return etherType, ip, tagged
 }
 
-// parseIPv4 finds UDP to the RoCEv2 port in an IPv4 packet, and returns the octets of the header and the packet.
+// parseIPv4 finds UDP to a recognised port in an IPv4 packet, and returns the octets of the header and the packet.
 //
 //	|Version| IHL  |     TOS       |         Total Length          |
 //	|         Identification       |Flags|     Fragment Offset     |
 //	|     TTL      |   Protocol    |        Header Checksum        |
 //	|                        Source Address                        |
 //	|                     Destination Address                      |
-func parseIPv4(ip []byte) (head, size int, reason Reason) {
+func (t *Transports) parseIPv4(ip []byte) (head, size int, reason Reason) {
 	const moreFragments, offsetMask = 0x2000, 0x1fff
 	if len(ip) < ipv4Len {
 		return 0, 0, Short
@@ -106,7 +122,7 @@ func parseIPv4(ip []byte) (head, size int, reason Reason) {
 	if ip[0]>>4 != 4 || head < ipv4Len || ip[9] != protocolUDP || fragment&offsetMask != 0 {
 		return 0, 0, NotRoCE
 	}
-	if reason = checkPort(ip, head); reason != OK {
+	if reason = t.checkPort(ip, head); reason != OK {
 		return 0, 0, reason
 	}
 	switch {
@@ -118,13 +134,13 @@ func parseIPv4(ip []byte) (head, size int, reason Reason) {
 	return head, int(binary.BigEndian.Uint16(ip[2:])), OK
 }
 
-// parseIPv6 finds UDP to the RoCEv2 port in an IPv6 packet, and returns the octets of the header and the packet.
+// parseIPv6 finds UDP to a recognised port in an IPv6 packet, and returns the octets of the header and the packet.
 //
 //	|Version| Traffic Class |              Flow Label              |
 //	|        Payload Length        |  Next Header  |   Hop Limit   |
 //	|                     Source Address (128)                     |
 //	|                   Destination Address (128)                  |
-func parseIPv6(ip []byte) (head, size int, reason Reason) {
+func (t *Transports) parseIPv6(ip []byte) (head, size int, reason Reason) {
 	if len(ip) < ipv6Len {
 		return 0, 0, Short
 	}
@@ -135,7 +151,7 @@ func parseIPv6(ip []byte) (head, size int, reason Reason) {
 	if next != protocolUDP {
 		return 0, 0, NotRoCE
 	}
-	if r := checkPort(ip, head); r != OK {
+	if r := t.checkPort(ip, head); r != OK {
 		return 0, 0, r
 	}
 	return head, ipv6Len + int(binary.BigEndian.Uint16(ip[4:])), reason
@@ -173,12 +189,12 @@ func skipExtensions(ip []byte) (next uint8, at int, reason Reason) {
 	return next, at, reason
 }
 
-// checkPort says whether the UDP header at an offset is there and goes to the RoCEv2 port.
-func checkPort(ip []byte, at int) Reason {
+// checkPort says whether the UDP header at an offset is there and goes to a port of a transport that is recognised.
+func (t *Transports) checkPort(ip []byte, at int) Reason {
 	if len(ip) < at+udpLen {
 		return Short
 	}
-	if binary.BigEndian.Uint16(ip[at+2:]) != Port {
+	if _, ok := t.port(binary.BigEndian.Uint16(ip[at+2:])); !ok {
 		return NotRoCE
 	}
 	return OK

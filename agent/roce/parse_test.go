@@ -272,7 +272,7 @@ func FuzzParse(f *testing.F) {
 		p.Acked()
 		Advance(&p, 256)
 		if space, ok := p.Source(); ok {
-			ValidSource(b, space, p.PSN(), p.QPN(), p.PKey(), 1024)
+			p.Transport().ValidSource(b, space, p.PSN(), p.QPN(), p.PKey(), 1024)
 		}
 		right := naiveICRC(p.frame[EthernetLen:])
 		if CheckICRC(&p) != (right == storedICRC(b)) {

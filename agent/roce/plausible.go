@@ -8,21 +8,23 @@ import "encoding/binary"
 // that need no neighbour and no CRC (Section 6, rule 3). psn is the position's, qpn and pkey are the
 // flow's. mtu is the RDMA MTU in octets, 0 if unknown.
 //
+// Of a multipath transport octet 8 of the BTH has flags whose bits are not settled, and the extension headers are not known: neither is checked.
+//
 // A CSF codes only packets that pass this with mtu 0, whatever a receiver might make of others: one that fails would
 // spoil the decode of its whole block.
-func ValidSource(p []byte, space Space, psn PSN, qpn QPN, pkey uint16, mtu int) bool {
+func (t Transport) ValidSource(p []byte, space Space, psn PSN, qpn QPN, pkey uint16, mtu int) bool {
 	if len(p) < MinPayload || len(p)%4 != 0 {
 		return false
 	}
-	k := &kinds[p[bthOpcode]]
+	in, source := t.Space(Opcode(p[bthOpcode]))
 	switch {
-	case !k.source || k.space != space || qpn.Management():
-	case p[bthFlags]&flagsTVerMask != 0 || p[bthFECN]&fecnReserved != 0 || p[bthAck]&ackReserved != 0:
+	case !source || in != space || qpn.Management():
+	case p[bthFlags]&flagsTVerMask != 0 || p[bthFECN]&fecnReserved != 0 || !t.Multipath() && p[bthAck]&ackReserved != 0:
 	case binary.BigEndian.Uint16(p[bthPKey:]) != pkey:
 	case QPN(binary.BigEndian.Uint32(p[bthQPN:])&psnMask) != qpn:
 	case PSN(binary.BigEndian.Uint32(p[bthPSN:])&psnMask) != psn:
 	default:
-		return k.fits(p, mtu)
+		return t.Multipath() || kinds[p[bthOpcode]].fits(p, mtu)
 	}
 	return false
 }

@@ -39,23 +39,23 @@ func TestSection6_ValidSourceFields(t *testing.T) {
 	} {
 		s := base
 		c.change(&s)
-		if got := ValidSource(s.payload(), Request, base.psn, base.qpn, base.pkey, rdmaMTU); got != c.want {
+		if got := RoCEv2.ValidSource(s.payload(), Request, base.psn, base.qpn, base.pkey, rdmaMTU); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 	only := base
 	only.op, only.body = SendOnly, nil
 	for n := range MinPayload + 1 {
-		if got := ValidSource(only.payload()[:n], Request, base.psn, base.qpn, base.pkey, 0); got != (n == MinPayload) {
+		if got := RoCEv2.ValidSource(only.payload()[:n], Request, base.psn, base.qpn, base.pkey, 0); got != (n == MinPayload) {
 			t.Errorf("%d octets: %v", n, got)
 		}
 	}
-	if ValidSource(append(base.payload(), 0, 0), Request, base.psn, base.qpn, base.pkey, 0) {
+	if RoCEv2.ValidSource(append(base.payload(), 0, 0), Request, base.psn, base.qpn, base.pkey, 0) {
 		t.Error("length not a multiple of 4 accepted")
 	}
 	s := base
 	s.qpn = 1
-	if ValidSource(s.payload(), Request, s.psn, s.qpn, s.pkey, 0) {
+	if RoCEv2.ValidSource(s.payload(), Request, s.psn, s.qpn, s.pkey, 0) {
 		t.Error("management queue pair accepted")
 	}
 }
@@ -85,7 +85,7 @@ func TestSection6_ValidSourceLengths(t *testing.T) {
 				pad := -data & 3
 				s := newSpec(hosts[0][0], hosts[0][1])
 				s.op, s.flags, s.body = op, uint8(pad)<<flagsPadShift, make([]byte, op.HeaderLen()-bthLen+data+pad)
-				if got := ValidSource(s.payload(), space, s.psn, s.qpn, s.pkey, known); got != want {
+				if got := RoCEv2.ValidSource(s.payload(), space, s.psn, s.qpn, s.pkey, known); got != want {
 					t.Errorf("%v: %d octets of data, mtu %d: %v", op, data, known, got)
 				}
 			}
@@ -94,13 +94,13 @@ func TestSection6_ValidSourceLengths(t *testing.T) {
 		for missing := 4; missing <= op.HeaderLen()-bthLen; missing += 4 {
 			s := newSpec(hosts[0][0], hosts[0][1])
 			s.op, s.body = op, make([]byte, op.HeaderLen()-bthLen-missing)
-			if ValidSource(s.payload(), space, s.psn, s.qpn, s.pkey, 0) {
+			if RoCEv2.ValidSource(s.payload(), space, s.psn, s.qpn, s.pkey, 0) {
 				t.Errorf("%v: accepted without the last %d octets of its headers", op, missing)
 			}
 		}
 		s := newSpec(hosts[0][0], hosts[0][1])
 		s.op, s.flags, s.body = op, 0x30, make([]byte, op.HeaderLen()-bthLen)
-		if ValidSource(s.payload(), space, s.psn, s.qpn, s.pkey, 0) {
+		if RoCEv2.ValidSource(s.payload(), space, s.psn, s.qpn, s.pkey, 0) {
 			t.Errorf("%v: accepted with pad and no data", op)
 		}
 	}
@@ -112,7 +112,7 @@ func TestSection6_ValidSourceSyndrome(t *testing.T) {
 			s := newSpec(hosts[0][0], hosts[0][1])
 			s.op, s.body = op, make([]byte, 4+8)
 			s.body[0] = uint8(syndrome)
-			if got := ValidSource(s.payload(), Response, s.psn, s.qpn, s.pkey, 0); got != (syndrome < 0x20) {
+			if got := RoCEv2.ValidSource(s.payload(), Response, s.psn, s.qpn, s.pkey, 0); got != (syndrome < 0x20) {
 				t.Errorf("%v with syndrome %#x: %v", op, syndrome, got)
 			}
 		}

@@ -4,31 +4,8 @@ package wire
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 )
-
-// FlowKind says what numbers the packets of a flow.
-type FlowKind uint8
-
-const (
-	// KindRoCEv2 is the request space of a RoCEv2 queue pair.
-	KindRoCEv2 FlowKind = 1
-	// KindRoCEv2Response is the response space of a RoCEv2 queue pair (private use): READ responses and ATOMIC
-	// acknowledgements, which are numbered by the other side's requests and never share a block with this side's own.
-	KindRoCEv2Response FlowKind = 192
-)
-
-// String returns the kind in words.
-func (k FlowKind) String() string {
-	switch k {
-	case KindRoCEv2:
-		return "RoCEv2"
-	case KindRoCEv2Response:
-		return "RoCEv2 response"
-	}
-	return fmt.Sprintf("kind %d", uint8(k))
-}
 
 // FlowDescriptor names a flow before it has a Flow ID. It is comparable.
 type FlowDescriptor struct {

@@ -23,6 +23,7 @@ type Headers struct {
 	TOS            uint8
 	TTL            uint8 // default 64
 	ID             uint16
+	FlowLabel      uint32 // IPv6
 	Checksum       bool // compute the UDP checksum; without it the field is 0
 	Partial        bool // leave it to the device: the field is the sum of the pseudo header
 	Options        int  // IPv4: octets of options, a multiple of 4. IPv6: destination option headers of 8 octets each
@@ -31,7 +32,7 @@ type Headers struct {
 	VLAN           []uint16 // tags, the outer one first
 }
 
-// RoCE is a RoCEv2 packet.
+// RoCE is a packet of RoCEv2, or with another port, opcode and extension headers of a transport with the same BTH.
 type RoCE struct {
 	Headers
 	Opcode    roce.Opcode
@@ -40,6 +41,8 @@ type RoCE struct {
 	AckReq    bool
 	DMALength uint32 // of a RETH
 	Syndrome  uint8  // of an AETH
+	Flags     uint8  // of BTH octet 8, beside AckReq
+	Extension []byte // extension headers in place of those that the opcode has with RC
 	Data      []byte
 }
 
@@ -52,10 +55,15 @@ func (r RoCE) Frame() []byte {
 	binary.BigEndian.PutUint16(p[2:], 0xffff)
 	binary.BigEndian.PutUint32(p[4:], r.QPN)
 	binary.BigEndian.PutUint32(p[8:], r.PSN&0xffffff)
+	p[8] |= r.Flags
 	if r.AckReq {
 		p[8] |= 0x80
 	}
-	p = append(p, r.extension()...)
+	if r.Extension != nil {
+		p = append(p, r.Extension...)
+	} else {
+		p = append(p, r.extension()...)
+	}
 	p = append(p, r.Data...)
 	p = append(p, make([]byte, pad+4)...)
 	// The invariant CRC is that of the packet without what a test adds to its headers.
@@ -161,8 +169,7 @@ func (h Headers) ipv4(payload int) []byte {
 
 func (h Headers) ipv6(payload int) []byte {
 	ip := make([]byte, 40)
-	ip[0] = 0x60 | h.TOS>>4
-	ip[1] = h.TOS << 4
+	binary.BigEndian.PutUint32(ip, 0x60000000|uint32(h.TOS)<<20|h.FlowLabel)
 	ip[7] = or(h.TTL, 64)
 	copy(ip[8:], h.Src.AsSlice())
 	copy(ip[24:], h.Dst.AsSlice())
