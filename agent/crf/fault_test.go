@@ -141,14 +141,14 @@ func TestSection6_2_NaiveDecoderAcceptsMixedCopies(t *testing.T) {
 	w.src.data = func(p roce.PSN) int { return []int{16, 64, 24, 24}[int(p)&3] }
 	var symbols [4][]byte
 	for j := range symbols {
-		symbols[j] = sourceSymbol(payload(w.src.frame(roce.PSN(j))), testT)
+		symbols[j] = sourceSymbol(w.payload(w.src.frame(roce.PSN(j))), testT)
 	}
 	repair := xor(symbols[0], symbols[1], symbols[2], symbols[3])
-	other := sourceSymbol(payload(w.src.copy(0, 0x7777, false, 16)), testT)
+	other := sourceSymbol(w.payload(w.src.copy(0, 0x7777, false, 16)), testT)
 	mixed := xor(repair, other, symbols[2], symbols[3])
 	n := int(binary.BigEndian.Uint16(mixed))
 	P := mixed[2 : 2+n]
-	original := payload(w.src.frame(1))
+	original := w.payload(w.src.frame(1))
 	var tpl roce.Template
 	p, _ := roce.Parse(w.src.frame(1))
 	tpl.Set(p.Head())

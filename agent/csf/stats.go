@@ -13,28 +13,28 @@ type DropReason uint8
 
 // Reasons.
 const (
-	DropNotSource     DropReason = iota // the packet is not of this flow, or no source packet
-	DropInvalidSource                   // a source packet that no receiver would accept restored
-	DropRetransmission                  // the first that was seen of its PSN says that it is a retransmission
-	DropTooLong                         // longer than the symbols of its block
-	DropNoMemory                        // the pool is used up
-	DropClosed                          // the flow has ended
-	DropNotBound                        // a message while there is no peer
-	DropWrongPeer                       // a message from another address than the peer's
-	DropWrongFlow                       // a message with another Flow ID
-	DropStaleAck                        // HELLO_ACK or PARAM_ACK that nothing waits for
-	DropDuplicate                       // HELLO_ACK that repeats the one that bound
-	DropAlreadyBound                    // HELLO_ACK of a second peer; answered by CLOSE
-	DropMalformed                       // a message whose fields contradict the protocol or what it names
-	DropNotHeld                         // request for a block that is not, or no longer, held
-	DropMismatch                        // request with another k or Config ID than the block's
-	DropRepeated                        // request with a Request ID that was answered
-	DropTooSoon                         // second request for a block within one SRTT
-	DropStaleRTT                        // RDMA acknowledgement of a PSN that is not outstanding
-	DropBudget                          // symbols withheld by the limits on repair traffic
-	DropBreaker                         // symbols withheld by the open circuit breaker
-	DropInconsistent                    // symbols withheld because a packet came again with other octets
-	DropReasons                         // number of reasons
+	DropNotSource      DropReason = iota // the packet is not of this flow, or no source packet
+	DropInvalidSource                    // a source packet that no receiver would accept restored
+	DropRetransmission                   // the first that was seen of its PSN says that it is a retransmission
+	DropTooLong                          // longer than the symbols of its block
+	DropNoMemory                         // the pool is used up
+	DropClosed                           // the flow has ended
+	DropNotBound                         // a message while there is no peer
+	DropWrongPeer                        // a message from another address than the peer's
+	DropWrongFlow                        // a message with another Flow ID
+	DropStaleAck                         // HELLO_ACK or PARAM_ACK that nothing waits for
+	DropDuplicate                        // HELLO_ACK that repeats the one that bound
+	DropAlreadyBound                     // HELLO_ACK of a second peer; answered by CLOSE
+	DropMalformed                        // a message whose fields contradict the protocol or what it names
+	DropNotHeld                          // request for a block that is not, or no longer, held
+	DropMismatch                         // request with another k or Config ID than the block's
+	DropRepeated                         // request with a Request ID that was answered
+	DropTooSoon                          // second request for a block within one SRTT
+	DropStaleRTT                         // RDMA acknowledgement of a PSN that is not outstanding
+	DropBudget                           // symbols withheld by the limits on repair traffic
+	DropBreaker                          // symbols withheld by the open circuit breaker
+	DropInconsistent                     // symbols withheld because a packet came again with other octets
+	DropReasons                          // number of reasons
 )
 
 var dropNames = [DropReasons]string{

@@ -3,6 +3,7 @@
 package roce
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"net/netip"
@@ -22,6 +23,7 @@ type spec struct {
 	label       uint32
 	tos, ttl    uint8
 	sport       uint16
+	dport       uint16 // 0: that of RoCEv2
 	udpChecksum bool
 	op          Opcode
 	flags       uint8 // octet 1 of the BTH
@@ -56,7 +58,7 @@ func (s *spec) build(t testing.TB) []byte {
 func (s *spec) serialize(t testing.TB, p []byte) []byte {
 	t.Helper()
 	eth := layers.Ethernet{SrcMAC: []byte{2, 0, 0, 0, 0, 1}, DstMAC: []byte{2, 0, 0, 0, 0, 2}}
-	udp := layers.UDP{SrcPort: layers.UDPPort(s.sport), DstPort: Port, Length: uint16(udpLen + len(p))}
+	udp := layers.UDP{SrcPort: layers.UDPPort(s.sport), DstPort: layers.UDPPort(cmp.Or(s.dport, Port)), Length: uint16(udpLen + len(p))}
 	var head int
 	var ip interface {
 		gopacket.SerializableLayer

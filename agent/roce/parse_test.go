@@ -47,7 +47,7 @@ func TestParseFields(t *testing.T) {
 		if string(p.Head())+string(p.P()) != string(frame) {
 			t.Error("head and P are not the frame")
 		}
-		key := FlowKey{netip.MustParseAddr(h[0]), netip.MustParseAddr(h[1]), s.qpn, Request}
+		key := FlowKey{netip.MustParseAddr(h[0]), netip.MustParseAddr(h[1]), s.qpn, Request, RoCEv2}
 		if p.Key() != key || key.Hosts() != (HostPair{key.Src, key.Dst}) || key.Reverse() != (HostPair{key.Dst, key.Src}) {
 			t.Errorf("Key = %v", p.Key())
 		}

@@ -24,10 +24,10 @@ type Headers struct {
 	TTL            uint8 // default 64
 	ID             uint16
 	FlowLabel      uint32 // IPv6
-	Checksum       bool // compute the UDP checksum; without it the field is 0
-	Partial        bool // leave it to the device: the field is the sum of the pseudo header
-	Options        int  // IPv4: octets of options, a multiple of 4. IPv6: destination option headers of 8 octets each
-	FragmentOffset int  // octets, a multiple of 8
+	Checksum       bool   // compute the UDP checksum; without it the field is 0
+	Partial        bool   // leave it to the device: the field is the sum of the pseudo header
+	Options        int    // IPv4: octets of options, a multiple of 4. IPv6: destination option headers of 8 octets each
+	FragmentOffset int    // octets, a multiple of 8
 	MoreFragments  bool
 	VLAN           []uint16 // tags, the outer one first
 }

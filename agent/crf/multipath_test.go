@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/wire"
+)
+
+// multipathKinds are the flow kinds whose packets vary their headers.
+var multipathKinds = [...]wire.FlowKind{wire.KindVeRoCE, wire.KindVeRoCEResponse, wire.KindMRC}
+
+// multipath makes a flow of such a kind with a configuration.
+func multipath(t testing.TB, kind wire.FlowKind, k, m int, opts ...option) *world {
+	w := configured(t, fec.Cauchy, k, m, append(opts, ofKind(kind))...)
+	w.src.csum = true
+	return w
+}
+
+// Section 4.4, rule 3: a restored packet has the UDP source port, the Identification or flow label, and the UDP checksum that it was sent with, which
+// no other packet of the flow has.
+func TestSection4_4_RestoredHeaders(t *testing.T) {
+	for _, kind := range multipathKinds {
+		for _, v6 := range []bool{false, true} {
+			opts := []option{}
+			if v6 {
+				opts = append(opts, ipv6)
+			}
+			w := multipath(t, kind, 8, 2, opts...)
+			w.packets(0, 9, 3, 5)
+			w.repair(w.src.repair(0, 8, 0))
+			w.repair(w.src.repair(0, 8, 1))
+			if w.f.stats.Restored != 2 || len(w.out) != 9 {
+				t.Fatalf("%v: %v, %+v", kind, w.psns(), w.f.stats)
+			}
+			w.wantTrue()
+			ports := map[uint16]bool{}
+			for _, d := range w.out {
+				p, _ := w.rules.Parse(d.frame)
+				ports[p.SrcPort()] = true
+				if !roce.CheckICRC(&p) || p.UDPChecksum() == 0 {
+					t.Fatalf("%v: PSN %v", kind, d.psn)
+				}
+			}
+			if len(ports) < 8 {
+				t.Fatalf("%v: the test's packets take %d ports only", kind, len(ports))
+			}
+		}
+	}
+}
+
+// Section 4.4, rule 3: a symbol whose headers are no packet's restores nothing, whatever else is right: neither another source port nor bits in front of a
+// flow label pass. Without the digest in the way the invariant CRC must find it.
+func TestSection4_4_WrongLead(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for octet := range 6 {
+			opts := []option{}
+			if v6 {
+				opts = append(opts, ipv6)
+			} else if octet >= 4 {
+				continue
+			}
+			if v6 && octet >= 3 {
+				continue // the rest of the flow label is in no CRC: the digest alone covers it
+			}
+			w := multipath(t, wire.KindMRC, 4, 1, opts...)
+			w.f.digest = false
+			w.packets(0, 4, 2)
+			m := w.src.repair(0, 4, 0)
+			m.Symbol[2+octet] ^= 0x80
+			w.repair(m)
+			if w.f.stats.Restored != 0 || w.f.stats.RestoreVerifyFailures != 1 {
+				t.Fatalf("IPv6 %v octet %d: %+v", v6, octet, w.f.stats)
+			}
+		}
+	}
+}
+
+// Section 4.4, rule 3: without the digest a HELLO for these kinds is not answered.
+func TestSection4_4_DigestNeeded(t *testing.T) {
+	for _, kind := range multipathKinds {
+		w := multipath(t, kind, 8, 2)
+		h := w.hello
+		h.Extensions = 0
+		f := New(w.now, testID, &h, gateway, local, &w.p, w.env)
+		if !f.HandleHello(w.now, &h, &w.acts) || len(w.acts) != 0 || f.Stats().Drops[NoDigest] != 1 {
+			t.Fatalf("%v: %d answers, %+v", kind, len(w.acts), f.Stats().Drops)
+		}
+		w.p.Digest, w.p.Delivery = false, InOrder // what a profile says does not matter
+		if f = New(w.now, testID, &w.hello, gateway, local, &w.p, w.env); !f.digest || f.params.Delivery != Immediate {
+			t.Fatalf("%v: digest %v, delivery %v", kind, f.digest, f.params.Delivery)
+		}
+	}
+}
+
+// Section 4.2, rule 3: a READ request of veRoCE consumes one PSN, and what follows it is not absent.
+func TestSection4_2_VeRoCERead(t *testing.T) {
+	w := multipath(t, wire.KindVeRoCE, 8, 2)
+	w.src.opcode = func(p roce.PSN) roce.Opcode {
+		if p%3 == 0 {
+			return roce.ReadRequest
+		}
+		return roce.SendOnly
+	}
+	w.src.data = func(p roce.PSN) int {
+		if p%3 == 0 {
+			return 1 << 20 // what the READ asks for
+		}
+		return 64
+	}
+	w.packets(0, 8, 3, 4)
+	w.repair(w.src.repair(0, 8, 0))
+	w.repair(w.src.repair(0, 8, 1))
+	if w.f.stats.Restored != 2 {
+		t.Fatalf("%+v", w.f.stats)
+	}
+	w.wantTrue()
+}
+
+// Section 4.4, rule 2 is of kind 192 alone: in the response space of veRoCE every PSN is a response, so a gap is a loss.
+func TestSection4_4_VeRoCEResponseGap(t *testing.T) {
+	w := multipath(t, wire.KindVeRoCEResponse, 8, 2)
+	w.packets(0, 3)
+	w.packets(4, 1)
+	if w.f.stats.Missing != 1 {
+		t.Fatalf("missing %d", w.f.stats.Missing)
+	}
+}
+
+// CRF 1: what the transport calls a retransmission is never taken for the first copy, however soon it comes, and no loss is hidden by it. Its flag is cleared
+// for decoding: with the same headers otherwise it is the same symbol.
+func TestSection6_2_Flagged(t *testing.T) {
+	for _, kind := range multipathKinds {
+		w := multipath(t, kind, 8, 2, ipv6)
+		w.packets(0, 8, 2, 3, 4)
+		again := w.src.copy(2, 0x8002, false, w.src.data(2)) // IPv6 has no Identification: only the entropy differs
+		p, _ := w.rules.Parse(again)
+		if !p.Retransmitted() {
+			t.Fatal("the copy has no flag")
+		}
+		w.arrive(again)
+		if w.f.stats.Late[LateFlagged] != 1 || w.f.stats.Lost == 0 {
+			t.Fatalf("%v: %+v", kind, w.f.stats)
+		}
+		w.repair(w.src.repair(0, 8, 0))
+		w.repair(w.src.repair(0, 8, 1))
+		if w.f.stats.Restored != 0 {
+			t.Fatalf("%v: restored from a copy with another source port", kind)
+		}
+		w.repair(w.src.repair(0, 8, 2))
+		if w.f.stats.Restored != 2 || w.f.stats.RestoreVerifyFailures != 0 {
+			t.Fatalf("%v: %+v", kind, w.f.stats)
+		}
+		for _, d := range w.out {
+			if want := w.src.frame(d.psn); d.psn == 2 && !d.kernel && !bytes.Equal(d.frame, want) {
+				t.Fatal("the retransmission was restored")
+			}
+		}
+	}
+}
+
+// A retransmission whose only difference is the flag is as good as the first copy (Section 6.4, rule 4).
+func TestSection6_4_FlagCleared(t *testing.T) {
+	w := multipath(t, wire.KindVeRoCE, 8, 1, ipv6)
+	w.packets(0, 8, 2, 3)
+	frame := bytes.Clone(w.src.frame(2))
+	p, _ := w.rules.Parse(frame)
+	P := p.P()
+	P[8] |= w.rules.VeRoCE.Retransmission
+	binary.LittleEndian.PutUint32(P[len(P)-4:], roce.ICRC(p.Head(), P))
+	w.arrive(frame)
+	w.repair(w.src.repair(0, 8, 0))
+	if w.f.stats.Restored != 1 || w.f.stats.LateDecodes != 1 {
+		t.Fatalf("%+v", w.f.stats)
+	}
+	last := w.out[len(w.out)-1]
+	if last.psn != 3 || !bytes.Equal(last.frame, w.src.frame(3)) {
+		t.Fatalf("restored %v", last.psn)
+	}
+}
+
+// CRF 2: a damaged retransmission is not made right by the ICRC that is reckoned anew for it.
+func TestSection6_2_DamagedFlagged(t *testing.T) {
+	w := multipath(t, wire.KindMRC, 8, 1)
+	w.packets(0, 2)
+	frame := bytes.Clone(w.src.copy(2, 0x8002, false, w.src.data(2)))
+	frame[len(frame)-9] ^= 1
+	w.arrive(frame) // the next PSN: in order
+	if w.f.stats.Drops[BadICRC] != 1 || w.f.newest.psn() != 1 {
+		t.Fatalf("newest %v, %+v", w.f.newest.psn(), w.f.stats)
+	}
+}
+
+// Section 4.4, rule 4: nothing is asked for and nothing restored while what is missing may only be late, as late as packets of the flow have been shown to be.
+func TestSection4_4_Reordering(t *testing.T) {
+	const late = 700 * time.Microsecond
+	w := multipath(t, wire.KindMRC, 8, 2)
+	w.packets(0, 8, 3)
+	w.wait(late)
+	w.arrive(w.src.frame(3)) // a slow path
+	if w.f.skew.most != late || w.f.stats.LateTotal() != 0 || w.f.stats.Reordered != 1 {
+		t.Fatalf("skew %v, %+v", w.f.skew.most, w.f.stats)
+	}
+	w.packets(8, 9, 11)
+	w.repair(w.src.repair(8, 8, 0))
+	if w.f.stats.Restored != 0 {
+		t.Fatal("restored at once what others may have overtaken")
+	}
+	w.wait(late - 1)
+	if w.f.stats.Restored != 0 {
+		t.Fatal("restored too early")
+	}
+	w.wait(1)
+	if w.f.stats.Restored != 1 || w.f.stats.Lost != 0 {
+		t.Fatalf("%+v", w.f.stats)
+	}
+	w.msgs = nil
+	w.arrive(w.src.frame(11)) // it was not lost after all
+	if w.f.stats.Lost != 0 || w.f.stats.Reordered != 2 {
+		t.Fatalf("%+v", w.f.stats)
+	}
+	w.wait(testRTT)
+	if n := len(w.requests()); n != 0 {
+		t.Fatalf("%d requests", n)
+	}
+}
+
+// A flow without reordering waits no longer than others do.
+func TestSection4_4_NoReordering(t *testing.T) {
+	w := multipath(t, wire.KindMRC, 8, 2)
+	w.packets(0, 9, 3)
+	w.repair(w.src.repair(0, 8, 0))
+	if w.f.stats.Restored != 1 {
+		t.Fatalf("%+v", w.f.stats)
+	}
+	if w.f.tolerance() != w.f.rtt.tolerance() || w.f.window() != 0 {
+		t.Fatalf("tolerance %v, window %v", w.f.tolerance(), w.f.window())
+	}
+}
+
+// However late packets come, what is missing is asked for within half a round trip after it was missed, and the skew of one bad moment is forgotten.
+func TestSection4_4_SkewIsBounded(t *testing.T) {
+	w := multipath(t, wire.KindMRC, 8, 2)
+	w.f.skew.take(time.Second)
+	if got := w.f.tolerance(); got != w.f.rtt.smooth/2 {
+		t.Fatalf("tolerance %v", got)
+	}
+	if got := w.f.window(); got != w.f.rtt.smooth/8 {
+		t.Fatalf("window %v", got)
+	}
+	for range 1000 {
+		w.f.skew.fade()
+	}
+	if w.f.skew.most > time.Microsecond {
+		t.Fatalf("after 1000 reports: %v", w.f.skew.most)
+	}
+}

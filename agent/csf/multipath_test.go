@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csf
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/wire"
+	"crem.dev/crem/test/frames"
+)
+
+var multipathRules = &roce.Transports{
+	VeRoCE: roce.VeRoCESettings{Enabled: true, Port: roce.VeRoCEPort, Retransmission: 0x40},
+	MRC:    roce.MRCSettings{Enabled: true, Retransmission: 0x20},
+}
+
+// multipath makes a packet of the flow with this source port. again sets the flag of a retransmission.
+func (w *world) multipath(psn roce.PSN, port uint16, again bool, data int) *roce.Packet {
+	w.t.Helper()
+	r := frames.RoCE{
+		Headers: frames.Headers{Src: srcAddr, Dst: dstAddr, SrcPort: port, TOS: testTOS, ID: uint16(psn) * 7},
+		Opcode:  roce.MRCWriteMiddle, QPN: testQPN, PSN: uint32(psn), Extension: make([]byte, 20), Data: make([]byte, data),
+	}
+	flag := multipathRules.MRC.Retransmission
+	if w.f.transport == roce.VeRoCE {
+		r.DstPort, r.Opcode, flag = roce.VeRoCEPort, roce.WriteMiddle, multipathRules.VeRoCE.Retransmission
+	}
+	if again {
+		r.Flags = flag
+	}
+	p, reason := multipathRules.Parse(r.Frame())
+	if reason != roce.OK {
+		w.t.Fatal(reason)
+	}
+	return &p
+}
+
+// protectMultipath makes the world's flow one of a kind and brings it to Protecting. PSN 0 is used up.
+func (w *world) protectMultipath(kind wire.FlowKind) {
+	w.t.Helper()
+	w.f = w.newFlow(kind, gateway)
+	w.give(w.multipath(0, 50000, false, 1024))
+	w.wait(testRTT)
+	w.answerHello(gateway, nil)
+	w.wait(testRTT)
+	w.paramAck(w.lastOf(wire.TypeParamUpdate).param.ConfigID, wire.StatusAccepted)
+	if w.f.State() != Protecting {
+		w.t.Fatalf("state %v", w.f.State())
+	}
+}
+
+// Section 4.4, rule 3: what is coded of a packet is its source port, its Identification, and P; the symbol is long enough for the largest packet of the
+// RDMA MTU, which shows although the extension headers are not known.
+func TestSection4_4_CodedContent(t *testing.T) {
+	for _, kind := range []wire.FlowKind{wire.KindVeRoCE, wire.KindMRC} {
+		w := newWorld(t, fixed(1))
+		w.p.K, w.p.Schemes = 1, []fec.Scheme{fec.XOR} // the symbol of a block of one is the source symbol
+		w.p.Digest = false                            // what a profile says does not matter
+		w.protectMultipath(kind)
+		if h := w.lastOf(wire.TypeHello).hello; h.MTU != 1024 || h.Extensions&wire.ExtDigest == 0 {
+			t.Fatalf("%v: HELLO %+v", kind, h)
+		}
+		pkt := w.multipath(1, 51234, false, 1024)
+		w.give(pkt)
+		w.wait(testRTT)
+		r := w.lastOf(wire.TypeRepair).Repair
+		n := int(binary.BigEndian.Uint16(r.Symbol))
+		want := append(binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, 51234), 7), pkt.P()...)
+		if string(r.Symbol[2:2+n]) != string(want) || !r.HasDigest {
+			t.Fatalf("%v: %x\n%x", kind, r.Symbol[2:2+n], want)
+		}
+		if least := 2 + 4 + 1024 + w.f.transport.Overhead(); int(r.T) < least {
+			t.Fatalf("%v: T %d, want at least %d", kind, r.T, least)
+		}
+	}
+}
+
+// Section 4.4, rule 3: a packet that the transport calls a retransmission is never coded, so that no restored packet has, or lacks, the flag by mistake: its
+// position stays absent.
+func TestSection4_4_FlaggedIsNoSource(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	w.p.K = 4
+	w.protectMultipath(wire.KindMRC)
+	for i := range 4 {
+		w.give(w.multipath(roce.PSN(1+i), 50000, i == 1, 1024))
+	}
+	w.wait(testRTT)
+	r := w.lastOf(wire.TypeRepair).Repair
+	if r.Present.Has(1) || r.Present.Count() != 3 || w.f.Stats().Drops[DropRetransmission] != 1 {
+		t.Fatalf("present %x, %+v", r.Present, w.f.Stats().Drops)
+	}
+}
+
+// Without the digest the flow stays unprotected, whoever answers.
+func TestSection4_4_DigestIsNeeded(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	w.f = w.newFlow(wire.KindVeRoCE, gateway)
+	w.give(w.multipath(0, 50000, false, 1024))
+	w.answerHello(gateway, func(m *wire.HelloAck) { m.Extensions = 0 })
+	if w.f.ID() != 0 || w.f.Stats().Drops[DropMalformed] != 1 {
+		t.Fatalf("state %v, %+v", w.f.State(), w.f.Stats().Drops)
+	}
+}
+
+// A packet of another transport is not of the flow, whatever its queue pair.
+func TestSection4_4_OtherTransport(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	w.protectMultipath(wire.KindMRC)
+	before := w.f.Stats().SourcePackets
+	w.give(packet(t, roce.WriteMiddle, 1, 1024, 0))
+	if s := w.f.Stats(); s.SourcePackets != before || s.Drops[DropNotSource] != 1 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// Section 4.1, rule 3: the octets of the lead count when it is reckoned what fits the path.
+func TestSection4_1_LeadFits(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	w.f = New(w.now, wire.FlowDescriptor{Kind: wire.KindMRC, Src: netip.MustParseAddr("fd00:1::1"), Dst: netip.MustParseAddr("fd00:2::1")},
+		[]netip.AddrPort{gateway}, w.p, w.env)
+	w.f.mtu = 1024
+	if got, want := w.f.expectedT(), roundUp(1024+roce.MRC.Overhead()+6+2); got != want {
+		t.Fatalf("T %d, want %d", got, want)
+	}
+	w.f = w.newFlow(wire.KindRoCEv2, gateway)
+	if w.f.mtu = 1024; w.f.expectedT() != roundUp(1024+38) {
+		t.Fatalf("T %d of RoCEv2", w.f.expectedT())
+	}
+}
