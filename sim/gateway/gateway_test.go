@@ -42,7 +42,7 @@ func TestFramesAreReal(t *testing.T) {
 			if op.Starts() != c.first || op.Ends() != c.last || pkt.AckReq() != c.ack || pkt.PSN() != psnOf(p.Seq) || seqOf(pkt.PSN(), 1003) != p.Seq {
 				t.Errorf("frame %d: %v, PSN %v, AckReq %v", i, op, pkt.PSN(), pkt.AckReq())
 			}
-			if !roce.ValidSource(pkt.P(), roce.Request, pkt.PSN(), queuePair, partition, 0) {
+			if !roce.RoCEv2.ValidSource(pkt.P(), roce.Request, pkt.PSN(), queuePair, partition, 0) {
 				t.Errorf("frame %d is no valid source", i)
 			}
 			if again := far.build(&p, c.data, false, tos); !bytes.Equal(again, frame) {
