@@ -85,6 +85,12 @@ type cremRing struct {
 	Pad2   [5]uint64
 }
 
+type cremTransports struct {
+	_          structs.HostLayout
+	VerocePort uint16
+	Mrc        uint16
+}
+
 type cremTurns struct {
 	_          structs.HostLayout
 	Redirected uint64
@@ -95,25 +101,26 @@ type cremTurns struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	cremMapCremCounts    = "crem_counts"
-	cremMapCremFlowIndex = "crem_flow_index"
-	cremMapCremFlows     = "crem_flows"
-	cremMapCremLocal     = "crem_local"
-	cremMapCremMembers   = "crem_members"
-	cremMapCremPorts     = "crem_ports"
-	cremMapCremRings     = "crem_rings"
-	cremMapCremSeen      = "crem_seen"
-	cremMapCremServed    = "crem_served"
-	cremMapCremSlots     = "crem_slots"
-	cremMapCremTurns     = "crem_turns"
-	cremProgCremBare     = "crem_bare"
-	cremProgCremEgress   = "crem_egress"
-	cremProgCremIngress  = "crem_ingress"
-	cremVarMark          = "mark"
-	cremVarRingSlots     = "ring_slots"
-	cremVarSlotOctets    = "slot_octets"
-	cremVarStaleNs       = "stale_ns"
-	cremVarWorkers       = "workers"
+	cremMapCremCounts     = "crem_counts"
+	cremMapCremFlowIndex  = "crem_flow_index"
+	cremMapCremFlows      = "crem_flows"
+	cremMapCremLocal      = "crem_local"
+	cremMapCremMembers    = "crem_members"
+	cremMapCremPorts      = "crem_ports"
+	cremMapCremRings      = "crem_rings"
+	cremMapCremSeen       = "crem_seen"
+	cremMapCremServed     = "crem_served"
+	cremMapCremSlots      = "crem_slots"
+	cremMapCremTransports = "crem_transports"
+	cremMapCremTurns      = "crem_turns"
+	cremProgCremBare      = "crem_bare"
+	cremProgCremEgress    = "crem_egress"
+	cremProgCremIngress   = "crem_ingress"
+	cremVarMark           = "mark"
+	cremVarRingSlots      = "ring_slots"
+	cremVarSlotOctets     = "slot_octets"
+	cremVarStaleNs        = "stale_ns"
+	cremVarWorkers        = "workers"
 )
 
 // loadCrem returns the embedded CollectionSpec for crem.
@@ -167,17 +174,18 @@ type cremProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type cremMapSpecs struct {
-	CremCounts    *ebpf.MapSpec `ebpf:"crem_counts"`
-	CremFlowIndex *ebpf.MapSpec `ebpf:"crem_flow_index"`
-	CremFlows     *ebpf.MapSpec `ebpf:"crem_flows"`
-	CremLocal     *ebpf.MapSpec `ebpf:"crem_local"`
-	CremMembers   *ebpf.MapSpec `ebpf:"crem_members"`
-	CremPorts     *ebpf.MapSpec `ebpf:"crem_ports"`
-	CremRings     *ebpf.MapSpec `ebpf:"crem_rings"`
-	CremSeen      *ebpf.MapSpec `ebpf:"crem_seen"`
-	CremServed    *ebpf.MapSpec `ebpf:"crem_served"`
-	CremSlots     *ebpf.MapSpec `ebpf:"crem_slots"`
-	CremTurns     *ebpf.MapSpec `ebpf:"crem_turns"`
+	CremCounts     *ebpf.MapSpec `ebpf:"crem_counts"`
+	CremFlowIndex  *ebpf.MapSpec `ebpf:"crem_flow_index"`
+	CremFlows      *ebpf.MapSpec `ebpf:"crem_flows"`
+	CremLocal      *ebpf.MapSpec `ebpf:"crem_local"`
+	CremMembers    *ebpf.MapSpec `ebpf:"crem_members"`
+	CremPorts      *ebpf.MapSpec `ebpf:"crem_ports"`
+	CremRings      *ebpf.MapSpec `ebpf:"crem_rings"`
+	CremSeen       *ebpf.MapSpec `ebpf:"crem_seen"`
+	CremServed     *ebpf.MapSpec `ebpf:"crem_served"`
+	CremSlots      *ebpf.MapSpec `ebpf:"crem_slots"`
+	CremTransports *ebpf.MapSpec `ebpf:"crem_transports"`
+	CremTurns      *ebpf.MapSpec `ebpf:"crem_turns"`
 }
 
 // cremVariableSpecs contains global variables before they are loaded into the kernel.
@@ -211,17 +219,18 @@ func (o *cremObjects) Close() error {
 //
 // It can be passed to loadCremObjects or ebpf.CollectionSpec.LoadAndAssign.
 type cremMaps struct {
-	CremCounts    *ebpf.Map `ebpf:"crem_counts"`
-	CremFlowIndex *ebpf.Map `ebpf:"crem_flow_index"`
-	CremFlows     *ebpf.Map `ebpf:"crem_flows"`
-	CremLocal     *ebpf.Map `ebpf:"crem_local"`
-	CremMembers   *ebpf.Map `ebpf:"crem_members"`
-	CremPorts     *ebpf.Map `ebpf:"crem_ports"`
-	CremRings     *ebpf.Map `ebpf:"crem_rings"`
-	CremSeen      *ebpf.Map `ebpf:"crem_seen"`
-	CremServed    *ebpf.Map `ebpf:"crem_served"`
-	CremSlots     *ebpf.Map `ebpf:"crem_slots"`
-	CremTurns     *ebpf.Map `ebpf:"crem_turns"`
+	CremCounts     *ebpf.Map `ebpf:"crem_counts"`
+	CremFlowIndex  *ebpf.Map `ebpf:"crem_flow_index"`
+	CremFlows      *ebpf.Map `ebpf:"crem_flows"`
+	CremLocal      *ebpf.Map `ebpf:"crem_local"`
+	CremMembers    *ebpf.Map `ebpf:"crem_members"`
+	CremPorts      *ebpf.Map `ebpf:"crem_ports"`
+	CremRings      *ebpf.Map `ebpf:"crem_rings"`
+	CremSeen       *ebpf.Map `ebpf:"crem_seen"`
+	CremServed     *ebpf.Map `ebpf:"crem_served"`
+	CremSlots      *ebpf.Map `ebpf:"crem_slots"`
+	CremTransports *ebpf.Map `ebpf:"crem_transports"`
+	CremTurns      *ebpf.Map `ebpf:"crem_turns"`
 }
 
 func (m *cremMaps) Close() error {
@@ -236,6 +245,7 @@ func (m *cremMaps) Close() error {
 		m.CremSeen,
 		m.CremServed,
 		m.CremSlots,
+		m.CremTransports,
 		m.CremTurns,
 	)
 }

@@ -30,6 +30,7 @@ var _ = [1]struct{}{}[unsafe.Sizeof(flow{})-unsafe.Sizeof(cremFlow{})]
 
 const (
 	responseSpace  = 1 << 31
+	transportShift = 24
 	psnMask        = 1<<24 - 1
 	psnBits        = 24
 	qpnMask        = 1<<24 - 1
@@ -38,6 +39,7 @@ const (
 
 func newKey(k packet.FlowKey) cremFlowKey {
 	key := cremFlowKey{Src: k.Src.As16(), Dst: k.Dst.As16(), QpnSpace: k.QPN & qpnMask}
+	key.QpnSpace |= uint32(k.Transport) << transportShift
 	if k.Response {
 		key.QpnSpace |= responseSpace
 	}

@@ -117,7 +117,7 @@ func (m *cremMaps) byName() map[string]*ebpf.Map {
 		cremMapCremCounts: m.CremCounts, cremMapCremFlowIndex: m.CremFlowIndex, cremMapCremFlows: m.CremFlows,
 		cremMapCremLocal: m.CremLocal, cremMapCremMembers: m.CremMembers, cremMapCremPorts: m.CremPorts,
 		cremMapCremRings: m.CremRings, cremMapCremSeen: m.CremSeen, cremMapCremServed: m.CremServed,
-		cremMapCremSlots: m.CremSlots, cremMapCremTurns: m.CremTurns,
+		cremMapCremSlots: m.CremSlots, cremMapCremTransports: m.CremTransports, cremMapCremTurns: m.CremTurns,
 	}
 }
 

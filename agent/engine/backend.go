@@ -25,6 +25,8 @@ type Backend interface {
 	Detach(ifindex int) error
 	Attached() []int // interfaces with programs of ours, also those that an earlier agent left
 	SetDomains(domains []bpf.Domain, local []netip.Addr) error
+	// SetTransports says what is recognised beside RoCEv2, to the programs, to the taps that are open, and to those that OpenTaps opens from now on.
+	SetTransports(r packet.Recognised, open []packet.Tap) error
 	Counters() (map[string]uint64, error)
 	PortCounters(ifindex int) (uplink.Counters, error)
 	FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error)
@@ -40,8 +42,9 @@ type Linux struct {
 	PinDir string // bpffs folder in which links and maps outlive the agent; empty: nothing is pinned
 	Mark   uint32 // packet mark of injected frames; 0: the default
 
-	objects *bpf.Objects
-	workers int
+	objects    *bpf.Objects
+	workers    int
+	recognised packet.Recognised
 }
 
 // defaultMark reads "CREM".
@@ -69,7 +72,9 @@ func (l *Linux) Ring(worker int) packet.Ring { return l.objects.Ring(worker) }
 
 // OpenTaps implements Backend.
 func (l *Linux) OpenTaps(u uplink.Uplink) ([]packet.Tap, error) {
-	return packet.OpenTaps(packet.TapConfig{Ifindex: u.Index, Bare: u.Bare, Workers: l.workers, Mark: l.Mark})
+	return packet.OpenTaps(packet.TapConfig{
+		Ifindex: u.Index, Bare: u.Bare, Workers: l.workers, Mark: l.Mark, Recognised: l.recognised,
+	})
 }
 
 // OpenInjector implements Backend.
@@ -99,6 +104,18 @@ func (l *Linux) Attached() []int { return l.objects.Attached() }
 // SetDomains implements Backend.
 func (l *Linux) SetDomains(domains []bpf.Domain, local []netip.Addr) error {
 	return l.objects.SetDomains(domains, local)
+}
+
+// SetTransports implements Backend. The programs are told every time: their map may be that of an earlier agent.
+func (l *Linux) SetTransports(r packet.Recognised, open []packet.Tap) error {
+	if err := l.objects.SetTransports(r); err != nil || r == l.recognised {
+		return err
+	}
+	if err := packet.Refilter(open, l.Mark, r); err != nil {
+		return err
+	}
+	l.recognised = r
+	return nil
 }
 
 // Counters implements Backend.

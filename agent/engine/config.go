@@ -7,6 +7,7 @@ import (
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/roce"
 )
 
 // Config is what the packet workers obey. It is immutable: a change is a new Config, given to Apply.
@@ -33,6 +34,9 @@ type Domain struct {
 	RequireIPsec bool
 	// MaxRepairBandwidth bounds the node's repair traffic in bits per second (Section 10); 0: no bound.
 	MaxRepairBandwidth int64
+	// Transports are those whose flows are protected beside RoCEv2's. What two domains of a node say of the same transport must agree; the first one that
+	// names it decides.
+	Transports roce.Transports
 
 	security security // of a domain with RequireIPsec; filled in by the engine
 }

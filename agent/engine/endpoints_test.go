@@ -4,6 +4,7 @@ package engine
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"time"
 
@@ -52,8 +53,11 @@ type delivery struct {
 	number uint64
 }
 
-// connect makes a queue pair. Its PSNs begin at psn in all spaces.
-func (w *world) connect(psn roce.PSN) *queuePair {
+// connect makes a queue pair of RoCEv2. Its PSNs begin at psn in all spaces.
+func (w *world) connect(psn roce.PSN) *queuePair { return w.connectAs(roce.RoCEv2, psn) }
+
+// connectAs makes a queue pair of a transport.
+func (w *world) connectAs(transport roce.Transport, psn roce.PSN) *queuePair {
 	q := &queuePair{w: w}
 	i := len(w.queues)
 	for site := range q.end {
@@ -62,7 +66,7 @@ func (w *world) connect(psn roce.PSN) *queuePair {
 		q.end[site].addr, q.end[site].qpn = netip.AddrFrom4(a), uint32(0x100+2*i+site)
 	}
 	for site := range q.end {
-		key := roce.FlowKey{Src: q.end[site].addr, Dst: q.end[1-site].addr, QPN: roce.QPN(q.end[1-site].qpn)}
+		key := roce.FlowKey{Src: q.end[site].addr, Dst: q.end[1-site].addr, QPN: roce.QPN(q.end[1-site].qpn), Transport: transport}
 		q.requests[site] = w.stream(q, site, key, psn)
 		key.Space = roce.Response
 		q.responses[site] = w.stream(q, site, key, psn)
@@ -92,9 +96,29 @@ func (s *stream) packet(psn roce.PSN, op roce.Opcode, dma uint32, id uint16) fra
 		x = x*6364136223846793005 + 1442695040888963407
 		data[i] = byte(x >> 56)
 	}
-	return frames.RoCE{
+	r := frames.RoCE{
 		Headers: frames.Headers{Src: s.key.Src, Dst: s.key.Dst, TOS: 2, ID: id},
 		Opcode:  op, QPN: uint32(s.key.QPN), PSN: uint32(psn), DMALength: dma, Data: data, AckReq: op.Ends(),
+	}
+	if s.key.Transport.Multipath() {
+		s.spray(&r)
+	}
+	return r
+}
+
+// spray gives a packet what its transport has beside RoCEv2: a path of its own for every copy, and a flag in those that are sent again.
+func (s *stream) spray(r *frames.RoCE) {
+	r.SrcPort, r.Checksum, r.Extension = uint16(s.q.w.random.Uint32())|0x8000, true, make([]byte, 24)
+	again := r.ID >= 0x8000
+	if s.key.Transport == roce.MRC {
+		r.Opcode += roce.MRCWriteFirst - roce.SendFirst // the messages have the same parts
+		if again {
+			r.Flags = worldTransports.MRC.Retransmission
+		}
+		return
+	}
+	if r.DstPort = worldTransports.VeRoCE.Port; again {
+		r.Flags = worldTransports.VeRoCE.Retransmission
 	}
 }
 
@@ -143,7 +167,7 @@ func (s *stream) repeat(first roce.PSN, n int, other bool) {
 			continue
 		}
 		if other {
-			pkt, _ := roce.Parse(frame)
+			pkt, _ := worldTransports.Parse(frame)
 			dma, _ := pkt.DMALength()
 			s.copies++
 			frame = s.packet(psn, pkt.Opcode(), dma, 0x8000+s.copies).Frame()
@@ -171,16 +195,24 @@ func (s *stream) respond(psn roce.PSN, n int) {
 // acknowledge confirms a request.
 func (s *stream) acknowledge(psn roce.PSN) {
 	n := s.q.w.nodes[1-s.from]
-	n.Transmit(frames.RoCE{
+	r := frames.RoCE{
 		Headers: frames.Headers{Src: s.key.Dst, Dst: s.key.Src, TOS: 2},
 		Opcode:  roce.Acknowledge, QPN: s.q.end[s.from].qpn, PSN: uint32(psn),
-	}.Frame())
+	}
+	switch s.key.Transport {
+	case roce.VeRoCE:
+		r.DstPort, r.Extension = worldTransports.VeRoCE.Port, make([]byte, 12)
+	case roce.MRC:
+		r.Opcode, r.Extension = roce.MRCSACK, make([]byte, 36)
+		binary.BigEndian.PutUint32(r.Extension[12:], uint32(psn)) // cumulative
+	}
+	n.Transmit(r.Frame())
 }
 
 // onPath sees every frame that leaves a node for the other one, and says whether it is lost.
 func (n *node) onPath(frame []byte) (lost bool) {
 	w := n.w
-	pkt, reason := roce.Parse(frame)
+	pkt, reason := worldTransports.Parse(frame)
 	if reason != roce.OK {
 		w.captured = append(w.captured, append([]byte{}, frame...))
 		if len(w.captured) > 64 {
@@ -249,7 +281,7 @@ func (w *world) collect() {
 // delivered judges one packet that an endpoint received.
 func (w *world) delivered(n *node, frame []byte) {
 	w.t.Helper()
-	pkt, reason := roce.Parse(frame)
+	pkt, reason := worldTransports.Parse(frame)
 	if reason == roce.NotRoCE {
 		return // a message for an endpoint that nobody took
 	}
@@ -327,7 +359,7 @@ func (n *node) settle(killed bool) {
 		held += h
 		if i := n.injected[f]; i < h {
 			if !killed {
-				pkt, _ := roce.Parse([]byte(f))
+				pkt, _ := worldTransports.Parse([]byte(f))
 				n.w.t.Fatalf("%s: PSN %v of %v was held %d times and let go %d times", siteNames[n.site], pkt.PSN(), pkt.Key(), h, i)
 			}
 			held -= h - i

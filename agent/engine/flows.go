@@ -42,6 +42,11 @@ type sendFlow struct {
 	gone    bool
 }
 
+// acknowledged says whether packets of the flow are confirmed by packets of the other direction. Responses of RoCEv2 are not.
+func (f *sendFlow) acknowledged() bool {
+	return f.key.Space == roce.Request || f.key.Transport != roce.RoCEv2
+}
+
 // note remembers how far the flow has come.
 func (f *sendFlow) note(pkt *roce.Packet) {
 	f.packets++

@@ -320,7 +320,7 @@ func (w *worker) pathReport(d *Domain, m *packet.Message) {
 
 // toSenders gives a report to the flow's CSFs, if they are here: a reporter does not know the kind.
 func (w *worker) toSenders(from netip.AddrPort, x *wire.PathReport) (known bool) {
-	for _, kind := range [...]wire.FlowKind{wire.KindRoCEv2, wire.KindRoCEv2Response} {
+	for _, kind := range wire.Kinds() {
 		key, _ := flowKey(&wire.FlowDescriptor{Kind: kind, Src: x.Src, Dst: x.Dst, Label: x.Label})
 		if s := w.sending[key]; s != nil && s.machine != nil {
 			known = true

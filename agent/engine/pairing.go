@@ -25,6 +25,13 @@ const (
 type backKey struct {
 	local, remote netip.Addr
 	qpn           roce.QPN // destination QPN of the ACKs: the local queue pair
+	transport     roce.Transport
+	space         roce.Space // that they confirm
+}
+
+// of says whether the ACKs may be those of a flow between the two hosts.
+func (k *backKey) of(f *sendFlow) bool {
+	return f.key.Transport == k.transport && f.key.Space == k.space
 }
 
 type backFlow struct {
@@ -52,8 +59,8 @@ type pairing struct {
 
 func newPairing() pairing { return pairing{back: make(map[backKey]*backFlow)} }
 
-// match returns the sending flow that an ACK with this PSN confirms, nil while that is not sure. flows are those from local to remote in
-// the request space.
+// match returns the sending flow that an ACK with this PSN confirms, nil while that is not sure. flows are those from local to remote whose
+// packets are acknowledged.
 func (p *pairing) match(now time.Duration, key backKey, psn roce.PSN, flows []*sendFlow) *sendFlow {
 	b := p.back[key]
 	if b == nil {
@@ -75,7 +82,7 @@ func (p *pairing) match(now time.Duration, key backKey, psn roce.PSN, flows []*s
 	}
 	var only *sendFlow
 	for _, f := range flows {
-		if !f.sent(psn) || f.back != nil {
+		if !key.of(f) || !f.sent(psn) || f.back != nil {
 			continue
 		}
 		if only != nil {

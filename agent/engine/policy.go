@@ -33,6 +33,10 @@ func (c *Config) judge(uplink string, key roce.FlowKey) verdict {
 			continue
 		}
 		v.domain, v.site = d, dst
+		if !d.protects(key.Transport, c.transports()) {
+			v.why = d.whyNot(key.Transport)
+			return v
+		}
 		if d.barred() {
 			v.why = fmt.Sprintf("domain %s requires IPsec: %s", d.Name, d.security.missing)
 			return v

@@ -42,7 +42,7 @@ func (w *worker) arrived(f *packet.Frame) {
 		return
 	}
 	held := f.Flags&packet.Held != 0
-	pkt, reason := roce.Parse(f.Data)
+	pkt, reason := w.snap.transports.Parse(f.Data)
 	if reason != roce.OK || f.Flags&(packet.VLAN|packet.GSO) != 0 {
 		w.drops[dropParse+drop(reason)]++
 		w.passOn(f, held)
@@ -65,7 +65,7 @@ func (w *worker) arrived(f *packet.Frame) {
 		r.busy = true
 		w.changed = append(w.changed, r)
 	}
-	if r.key.Space == roce.Response {
+	if r.key.Space == roce.Response && r.key.Transport == roce.RoCEv2 {
 		w.responded(r, &pkt)
 	}
 }
@@ -93,8 +93,8 @@ func (w *worker) passOn(f *packet.Frame, held bool) {
 // responded lets a READ response or ATOMIC acknowledgement confirm the request that it answers, and moves the range of expected responses.
 func (w *worker) responded(r *recvFlow, pkt *roce.Packet) {
 	if pkt.Opcode().Ends() {
-		if psn, _, ok := pkt.Acked(); ok {
-			w.acked(pkt, psn)
+		if psn, space, ok := pkt.Acked(); ok {
+			w.acked(pkt, psn, space)
 		}
 	}
 	if r.sure.passed(pkt.PSN()) {
@@ -200,6 +200,10 @@ func (w *worker) hello(d *Domain, m *packet.Message, h *wire.Hello) {
 		w.drops[dropWrongAddress]++
 		return
 	}
+	if key.Transport.Multipath() && h.Extensions&wire.ExtDigest == 0 { // as a kind that is not known (Section 4.4, rule 3)
+		w.drops[dropFlowKind]++
+		return
+	}
 	profile := w.snap.cfg.receivingProfile(d, key)
 	if profile == nil {
 		w.drops[dropNoProfile]++
@@ -260,15 +264,15 @@ func (r *recvFlow) yields(now time.Duration, d *Domain, from netip.Addr) bool {
 }
 
 func holderKey(key roce.FlowKey) packet.FlowKey {
-	return packet.FlowKey{Src: key.Src, Dst: key.Dst, QPN: uint32(key.QPN), Response: key.Space == roce.Response}
+	return packet.FlowKey{Src: key.Src, Dst: key.Dst, QPN: uint32(key.QPN), Response: key.Space == roce.Response, Transport: uint8(key.Transport)}
 }
 
 // accept makes the CRF of a flow. It takes the place of old in the kernel's table, or one of its own. seen is when the flow's last packet arrived.
 func (w *worker) accept(d *Domain, p *Profile, key roce.FlowKey, m *packet.Message, h *wire.Hello, old *recvFlow, seen time.Duration) {
 	r := &recvFlow{
 		w: w, key: key, id: w.newFlowID(), nonce: h.Nonce, peer: m.From, domain: d.Name, profile: p.Name, port: d.Port,
-		mtu: int(h.MTU), mode: modeOf(p), ifindex: m.Ifindex, last: seen, heard: w.now,
-		digest: p.CRF.Digest && h.Extensions&wire.ExtDigest != 0, local: m.To,
+		mtu: int(h.MTU), mode: modeOf(p, key), ifindex: m.Ifindex, last: seen, heard: w.now,
+		digest: (p.CRF.Digest || key.Transport.Multipath()) && h.Extensions&wire.ExtDigest != 0, local: m.To,
 		moving: newMoving(key), reportDrops: d.ReportDrops,
 	}
 	if err := w.enter(r, old); err != nil {
@@ -360,7 +364,7 @@ func (w *worker) releaseHeld(r *recvFlow) {
 // receivingProfile finds the profile for a flow that comes from another site of the domain into the own one.
 func (c *Config) receivingProfile(d *Domain, key roce.FlowKey) *Profile {
 	own, src := d.ownSite(), d.siteOf(key.Src)
-	if d.barred() || own == nil || src == nil || src == own || !own.contains(key.Dst) {
+	if d.barred() || !d.protects(key.Transport, c.transports()) || own == nil || src == nil || src == own || !own.contains(key.Dst) {
 		return nil
 	}
 	if r := d.receivingRule(key, own); r != nil {

@@ -64,7 +64,7 @@ func (w *worker) judgeReceiving(r *recvFlow) {
 		return
 	}
 	r.profile, r.reportDrops = p.Name, d.ReportDrops
-	mode := modeOf(p)
+	mode := modeOf(p, r.key)
 	if mode != r.mode && w.e.holder.UpdateFlow(r.index, r.mtu, mode) == nil {
 		r.mode = mode
 	}
@@ -72,8 +72,9 @@ func (w *worker) judgeReceiving(r *recvFlow) {
 	w.finishRecv(r)
 }
 
-func modeOf(p *Profile) packet.Mode {
-	if p.CRF.Delivery == crf.Immediate {
+// modeOf is how the kernel treats a flow: the receivers of multipath transports take packets in any order, whatever the profile says.
+func modeOf(p *Profile, key roce.FlowKey) packet.Mode {
+	if p.CRF.Delivery == crf.Immediate || key.Transport.Multipath() {
 		return packet.Immediate
 	}
 	return packet.InOrder

@@ -224,8 +224,9 @@ func (w *worker) tellOwn(a *reporter.Action) {
 
 // arriving is the flow that a report is about, if it is protected here on its way to its receiver; else nil.
 func (w *worker) arriving(f reporter.Flow) *recvFlow {
-	for _, space := range [...]roce.Space{roce.Request, roce.Response} { // a reporter does not know it
-		if r := w.recvByKey[roce.FlowKey{Src: f.Src, Dst: f.Dst, QPN: roce.QPN(f.Label), Space: space}]; r != nil {
+	for _, kind := range wire.Kinds() { // a reporter does not know it
+		key, _ := flowKey(&wire.FlowDescriptor{Kind: kind, Src: f.Src, Dst: f.Dst, Label: f.Label})
+		if r := w.recvByKey[key]; r != nil {
 			return r
 		}
 	}

@@ -94,11 +94,12 @@ func (k *kernel) Leads(to netip.Prefix) ([]uplink.Lead, error) {
 	return nil, nil
 }
 
-func (k *kernel) ListPolicies() ([]ipsec.Policy, error)            { return k.list, k.err }
-func (k *kernel) WatchPolicies(context.Context, func()) error      { return nil }
-func (k *kernel) SetDomains([]bpf.Domain, []netip.Addr) error      { return nil }
-func (k *kernel) OpenSockets(uint16, int) ([]packet.Socket, error) { return nil, nil }
-func (k *kernel) OpenTaps(uplink.Uplink) ([]packet.Tap, error)     { return nil, nil }
+func (k *kernel) ListPolicies() ([]ipsec.Policy, error)               { return k.list, k.err }
+func (k *kernel) WatchPolicies(context.Context, func()) error         { return nil }
+func (k *kernel) SetDomains([]bpf.Domain, []netip.Addr) error         { return nil }
+func (k *kernel) SetTransports(packet.Recognised, []packet.Tap) error { return nil }
+func (k *kernel) OpenSockets(uint16, int) ([]packet.Socket, error)    { return nil, nil }
+func (k *kernel) OpenTaps(uplink.Uplink) ([]packet.Tap, error)        { return nil, nil }
 func (k *kernel) Attach(u uplink.Uplink) (string, error) {
 	k.attached = append(k.attached, u.Index)
 	return "tcx", nil

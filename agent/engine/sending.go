@@ -47,7 +47,7 @@ func (w *worker) tapped(u *uplinkState, f *packet.Frame) {
 		w.drops[dropSuperPacket]++
 		return
 	}
-	pkt, reason := roce.Parse(f.Data)
+	pkt, reason := w.snap.transports.Parse(f.Data)
 	if reason != roce.OK {
 		w.drops[dropParse+drop(reason)]++
 		return
@@ -79,7 +79,7 @@ func (w *worker) tapped(u *uplinkState, f *packet.Frame) {
 	w.left(s, u.index, pkt.TOS())
 	s.machine.HandleSource(w.now, &pkt, &w.csfActs)
 	w.finishSend(s)
-	if pkt.Opcode().Answered() {
+	if key.Transport == roce.RoCEv2 && pkt.Opcode().Answered() {
 		w.expectResponses(s, &pkt)
 	}
 }
@@ -93,7 +93,7 @@ func (w *worker) newSendFlow(u *uplinkState, key roce.FlowKey) *sendFlow {
 	s := &sendFlow{w: w, key: key, moving: newMoving(key), uplink: u.index, last: w.now}
 	s.timed = timed{place: -1, poll: s}
 	w.sending[key] = s
-	if key.Space == roce.Request {
+	if s.acknowledged() {
 		w.byHosts[key.Hosts()] = append(w.byHosts[key.Hosts()], s)
 	}
 	w.protect(s, u)
@@ -202,18 +202,18 @@ func (w *worker) dropKnown(s *sendFlow) {
 
 // answered uses what came back: ACKs confirm sent packets; requests of the other side announce responses of ours.
 func (w *worker) answered(pkt *roce.Packet) {
-	if psn, _, ok := pkt.Acked(); ok {
-		w.acked(pkt, psn)
+	if psn, space, ok := pkt.Acked(); ok {
+		w.acked(pkt, psn, space)
 	}
 }
 
 // acked finds the flow that an acknowledging packet confirms.
-func (w *worker) acked(pkt *roce.Packet, psn roce.PSN) {
+func (w *worker) acked(pkt *roce.Packet, psn roce.PSN, space roce.Space) {
 	flows := w.byHosts[pkt.Key().Reverse()]
 	if len(flows) == 0 {
 		return
 	}
-	s := w.pairs.match(w.now, backKey{local: pkt.Dst(), remote: pkt.Src(), qpn: pkt.QPN()}, psn, flows)
+	s := w.pairs.match(w.now, backKey{pkt.Dst(), pkt.Src(), pkt.QPN(), pkt.Transport(), space}, psn, flows)
 	if s == nil || s.machine == nil {
 		return
 	}
@@ -235,7 +235,7 @@ func (w *worker) forgetSend(s *sendFlow) {
 	w.timers.set(&s.timed, roce.Never)
 	w.dropNames(s)
 	w.pairs.forget(s)
-	if s.key.Space != roce.Request {
+	if !s.acknowledged() {
 		return
 	}
 	hosts := s.key.Hosts()

@@ -10,6 +10,7 @@ import (
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
 	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
 )
 
 // leastBurstGap: a tap hands over what it has once a millisecond (packet.TapConfig.Retire), late by a scheduling delay of the worker. A flow
@@ -23,6 +24,8 @@ type snapshot struct {
 	uplinks []uplinkState
 	ports   []portState
 	local   map[netip.Addr]bool // the node's own addresses
+
+	transports *roce.Transports // that are recognised
 
 	sendParams map[sendParamsKey]*csf.Params
 	recvParams map[*Profile]*crf.Params
@@ -106,6 +109,17 @@ func (s *snapshot) resolve(pool int64) {
 			}
 		}
 	}
+}
+
+// allTaps are the taps of all uplinks. s may be nil.
+func (s *snapshot) allTaps() (taps []packet.Tap) {
+	if s == nil {
+		return nil
+	}
+	for i := range s.uplinks {
+		taps = append(taps, s.uplinks[i].taps...)
+	}
+	return taps
 }
 
 // uplinkOf finds an uplink by its index; nil if the interface is none.

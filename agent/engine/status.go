@@ -351,14 +351,18 @@ func merge(into, from map[string]uint64) {
 }
 
 func flowName(role string, k roce.FlowKey) string {
-	return fmt.Sprintf("%s/%s/%s/%d/%s", role, k.Src, k.Dst, uint32(k.QPN), k.Space)
+	name := fmt.Sprintf("%s/%s/%s/%d/%s", role, k.Src, k.Dst, uint32(k.QPN), k.Space)
+	if k.Transport != roce.RoCEv2 {
+		name += "/" + k.Transport.String()
+	}
+	return name
 }
 
 // describe shows a leaving flow as the local socket does.
 func (f *sendFlow) describe() agentapi.Flow {
 	a := agentapi.Flow{
 		ID: flowName("csf", f.key), Role: "csf", Domain: f.domain, Source: f.key.Src.String(), Destination: f.key.Dst.String(),
-		QPN: uint32(f.key.QPN), Space: f.key.Space.String(), Worker: f.w.id, State: "Unprotected", Why: f.verdict.why,
+		Transport: f.key.Transport.String(), QPN: uint32(f.key.QPN), Space: f.key.Space.String(), Worker: f.w.id, State: "Unprotected", Why: f.verdict.why,
 	}
 	if f.machine == nil {
 		a.SourcePackets = f.packets
@@ -377,7 +381,7 @@ func (f *sendFlow) describe() agentapi.Flow {
 func (f *recvFlow) describe() agentapi.Flow {
 	a := agentapi.Flow{
 		ID: flowName("crf", f.key), Role: "crf", Domain: f.domain, Profile: f.profile, Source: f.key.Src.String(), Destination: f.key.Dst.String(),
-		QPN: uint32(f.key.QPN), Space: f.key.Space.String(), FlowID: f.id, Peer: f.peer.String(), State: f.machine.State().String(), Worker: f.w.id,
+		Transport: f.key.Transport.String(), QPN: uint32(f.key.QPN), Space: f.key.Space.String(), FlowID: f.id, Peer: f.peer.String(), State: f.machine.State().String(), Worker: f.w.id,
 	}
 	f.fillCRF(&a)
 	return a

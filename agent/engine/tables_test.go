@@ -50,7 +50,7 @@ func sender(newest roce.PSN) *sendFlow { return &sendFlow{newest: newest, upto: 
 func TestPairingNeedsProof(t *testing.T) {
 	p := newPairing()
 	a, b := sender(1000), sender(500000)
-	key := backKey{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.2"), 17}
+	key := backKey{local: netip.MustParseAddr("10.1.0.2"), remote: netip.MustParseAddr("10.2.0.2"), qpn: 17}
 	flows := []*sendFlow{a, b}
 	for i := range pairingVotes {
 		got := p.match(0, key, roce.PSN(900+i), flows)
@@ -77,7 +77,7 @@ func TestPairingNeedsProof(t *testing.T) {
 // Two queue pairs whose PSNs are close: the older PSNs fit both, the newer ones just one, and then the older ones just the other.
 // A queue pair that only reads shows no RDMA MTU. The last response to its newest request names a PSN that this request consumed.
 func TestPairingOfAReader(t *testing.T) {
-	f, key := &sendFlow{}, backKey{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.2"), 17}
+	f, key := &sendFlow{}, backKey{local: netip.MustParseAddr("10.1.0.2"), remote: netip.MustParseAddr("10.2.0.2"), qpn: 17}
 	p := newPairing()
 	for i := range 8 {
 		frame := frames.RoCE{
@@ -102,7 +102,7 @@ func TestPairingByElimination(t *testing.T) {
 	p := newPairing()
 	a, b := sender(1000), sender(1010)
 	flows := []*sendFlow{a, b}
-	toA := backKey{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.2"), 17}
+	toA := backKey{local: netip.MustParseAddr("10.1.0.2"), remote: netip.MustParseAddr("10.2.0.2"), qpn: 17}
 	toB := toA
 	toB.qpn = 18
 	for i := range pairingVotes {
@@ -127,7 +127,7 @@ func TestPairingByElimination(t *testing.T) {
 func TestPairingForgetsEndedFlows(t *testing.T) {
 	p := newPairing()
 	a := sender(1000)
-	key := backKey{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.2"), 17}
+	key := backKey{local: netip.MustParseAddr("10.1.0.2"), remote: netip.MustParseAddr("10.2.0.2"), qpn: 17}
 	for range pairingVotes {
 		p.match(0, key, 900, []*sendFlow{a})
 	}

@@ -70,6 +70,12 @@ var (
 	reporterAddr = netip.MustParseAddr("10.255.0.9")
 )
 
+// worldTransports is what the fake kernels recognise, and the nodes where a setting says so.
+var worldTransports = roce.Transports{
+	VeRoCE: roce.VeRoCESettings{Enabled: true, Port: roce.VeRoCEPort, Retransmission: 0x40, SACK: 0x18, ResponseACK: 0x19, ResponseSACK: 0x1a},
+	MRC:    roce.MRCSettings{Enabled: true, Retransmission: 0x20},
+}
+
 // setting is a configuration in short.
 type setting struct {
 	none      bool // no domain at all
@@ -81,6 +87,7 @@ type setting struct {
 	required  bool // IPsec, for which there is no policy
 	otherPort bool
 	reporters bool // a node on the path is believed
+	multipath bool // veRoCE and MRC are protected too
 	k, m      int  // 0: 8 and 2
 	hold      time.Duration
 }
@@ -94,6 +101,9 @@ func (s setting) config(site int, generation int64) *Config {
 	d := Domain{Name: "backbone", Port: cremPort, Site: siteNames[site], RequireIPsec: s.required}
 	if s.otherPort {
 		d.Port = otherPort
+	}
+	if s.multipath {
+		d.Transports = worldTransports
 	}
 	if s.reporters {
 		d.Reporters = []netip.Prefix{netip.PrefixFrom(reporterAddr, 32)}
@@ -153,7 +163,7 @@ func newWorld(t testing.TB, sh shape, s setting) *world {
 			Workers: sh.workers, Uplinks: 2, MTU: uplinkMTU, RingSlots: sh.ring,
 			Addrs: []netip.Addr{gateways[i], spares[i]}, Behind: []netip.Prefix{endpoints[i]},
 		})
-		n.Program().StaleAfter, n.Program().MaxFlows = staleAfter, sh.maxFlows
+		n.Program().StaleAfter, n.Program().MaxFlows, n.Program().Transports = staleAfter, sh.maxFlows, &worldTransports
 		n.forgetAccounts()
 		w.nodes[i] = n
 	}
@@ -366,8 +376,9 @@ func (b *backend) SetDomains(domains []bpf.Domain, local []netip.Addr) error {
 	b.n.Program().SetDomains(domains, local)
 	return nil
 }
-func (b *backend) Counters() (map[string]uint64, error)      { return nil, nil }
-func (b *backend) PortCounters(int) (uplink.Counters, error) { return uplink.Counters{}, nil }
+func (b *backend) SetTransports(packet.Recognised, []packet.Tap) error { return nil } // the fake's are those of the world
+func (b *backend) Counters() (map[string]uint64, error)                { return nil, nil }
+func (b *backend) PortCounters(int) (uplink.Counters, error)           { return uplink.Counters{}, nil }
 func (b *backend) FindUplinks([]string, []netip.Prefix) (uplink.Facts, error) {
 	f := uplink.Facts{Local: []netip.Addr{gateways[b.n.site], spares[b.n.site]}}
 	for _, i := range b.n.links {

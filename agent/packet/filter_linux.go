@@ -26,7 +26,7 @@ const (
 
 // answerable are the opcodes that an incoming packet is copied for: ACK and NAK, and the requests whose responses take
 // PSNs of the other direction (READ, ATOMIC, FLUSH, ATOMIC WRITE), of the classes RC and XRC.
-var answerable = []uint32{
+var answerable = []uint8{
 	0x11, 0x0c, 0x13, 0x14, 0x1c, 0x1d,
 	0xb1, 0xac, 0xb3, 0xb4,
 }
@@ -80,9 +80,12 @@ func (p *program) skip(at int, label string) uint8 {
 	return uint8(p.labels[label] - at - 1)
 }
 
-// tapFilter copies outgoing RoCEv2 frames whole and incoming answerable ones cut. Injected frames carry the mark while
+// mrcSACK is the opcode of MRC that acknowledges packets.
+const mrcSACK = 0xdc
+
+// tapFilter copies outgoing frames of the transports whole and incoming answerable ones cut. Injected frames carry the mark while
 // the taps see them arrive; they arrived before. The IP header is behind so many octets of the link's header.
-func tapFilter(mark, link uint32) ([]bpf.RawInstruction, error) {
+func tapFilter(mark, link uint32, r Recognised) ([]bpf.RawInstruction, error) {
 	var p program
 	p.add(bpf.LoadExtension{Num: bpf.ExtMark})
 	p.jump(bpf.JumpEqual, mark, "drop", "")
@@ -101,12 +104,16 @@ func tapFilter(mark, link uint32) ([]bpf.RawInstruction, error) {
 	p.add(bpf.LoadConstant{Dst: bpf.RegX, Val: ipv6Len})
 	p.label("UDP") // X is the length of the IP header
 	p.add(bpf.LoadIndirect{Off: link + 2, Size: 2})
-	p.jump(bpf.JumpEqual, rocePort, "", "drop")
-	p.add(bpf.LoadExtension{Num: bpf.ExtType})
-	p.jump(bpf.JumpEqual, pktTypeOutgoing, "whole", "")
-	p.add(bpf.LoadIndirect{Off: link + udpLen, Size: 1})
-	for _, opcode := range answerable {
-		p.jump(bpf.JumpEqual, opcode, "cut", "")
+	p.jump(bpf.JumpEqual, rocePort, "", "other port")
+	p.incoming(link, answerable)
+	if r.MRC {
+		p.jump(bpf.JumpEqual, mrcSACK, "cut", "")
+	}
+	p.jump(bpf.JumpEqual, 0, "drop", "drop") // always
+	p.label("other port")
+	if r.VeRoCEPort != 0 {
+		p.jump(bpf.JumpEqual, uint32(r.VeRoCEPort), "", "drop")
+		p.incoming(link, r.VeRoCEAnswers[:])
 	}
 	p.label("drop")
 	p.add(bpf.RetConstant{})
@@ -115,6 +122,18 @@ func tapFilter(mark, link uint32) ([]bpf.RawInstruction, error) {
 	p.label("cut")
 	p.add(bpf.RetConstant{Val: cutOctets})
 	return p.assemble()
+}
+
+// incoming lets outgoing frames through whole, and incoming ones cut that have one of the opcodes, of which 0 stands for none. Others go on.
+func (p *program) incoming(link uint32, opcodes []uint8) {
+	p.add(bpf.LoadExtension{Num: bpf.ExtType})
+	p.jump(bpf.JumpEqual, pktTypeOutgoing, "whole", "")
+	p.add(bpf.LoadIndirect{Off: link + udpLen, Size: 1})
+	for _, opcode := range opcodes {
+		if opcode != 0 {
+			p.jump(bpf.JumpEqual, uint32(opcode), "cut", "")
+		}
+	}
 }
 
 // pairFilter returns the pair hash of a packet, of which the kernel takes the remainder by the number of workers.

@@ -160,6 +160,16 @@ type FlowKey struct {
 	Src, Dst netip.Addr
 	QPN      uint32 // destination queue pair, 24 bits
 	Response bool   // the response space: READ responses and ATOMIC acknowledgements
+	// Transport is the number of the roce.Transport.
+	Transport uint8
+}
+
+// Recognised is what is taken for a packet of a transport beside RoCEv2. The zero value knows no other.
+type Recognised struct {
+	MRC        bool
+	VeRoCEPort uint16 // UDP destination port; 0: none
+	// VeRoCEAnswers are the opcodes of veRoCE that acknowledge packets of the other direction.
+	VeRoCEAnswers [4]uint8
 }
 
 // Mode is how the kernel program treats a registered flow.

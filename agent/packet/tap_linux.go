@@ -19,6 +19,7 @@ type TapConfig struct {
 	Workers     int
 	Bare        bool          // the uplink's packets have no Ethernet header; those of its frames are zeros
 	Mark        uint32        // of injected frames, which are not tapped a second time
+	Recognised  Recognised    // transports beside RoCEv2
 	BlockOctets int           // default 1 MiB; small blocks mean many wake-ups
 	Blocks      int           // default 32
 	Retire      time.Duration // how long a frame may wait in a block that does not fill; default and least 1 ms
@@ -77,20 +78,20 @@ func OpenTaps(c TapConfig) (taps []Tap, err error) {
 			}
 		}
 	}
-	return taps, startTaps(c, taps)
+	return taps, Refilter(taps, c.Mark, c.Recognised) // now that every tap has its place in the group: a frame must not reach a wrong worker
 }
 
-// startTaps lets frames in, now that every tap has its place in the group: a frame must not reach a wrong worker.
-func startTaps(c TapConfig, taps []Tap) error {
-	link := uint32(ethernetLen)
-	if c.Bare {
-		link = 0
-	}
-	filter, err := tapFilter(c.Mark, link)
-	if err != nil {
-		return err
-	}
+// Refilter makes taps copy the packets of these transports from now on.
+func Refilter(taps []Tap, mark uint32, r Recognised) error {
 	for _, t := range taps {
+		link := uint32(ethernetLen)
+		if own, ok := t.(*tap); ok && own.bare {
+			link = 0
+		}
+		filter, err := tapFilter(mark, link, r)
+		if err != nil {
+			return err
+		}
 		if err := setFilter(t.FD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, filter); err != nil {
 			return fmt.Errorf("packet: filter of tap: %w", err)
 		}

@@ -35,6 +35,11 @@ var kinds = [...]struct {
 	{KindMRC, roce.MRC, roce.Request, "MRC"},
 }
 
+// Kinds returns every flow kind that is defined.
+func Kinds() [5]FlowKind {
+	return [...]FlowKind{KindRoCEv2, KindRoCEv2Response, KindVeRoCE, KindVeRoCEResponse, KindMRC}
+}
+
 // KindOf returns the flow kind of a PSN space of a transport, 0 if it has none: MRC has no responses.
 func KindOf(t roce.Transport, s roce.Space) FlowKind {
 	for i := range kinds {

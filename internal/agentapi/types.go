@@ -136,7 +136,8 @@ type Flow struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 	QPN         uint32 `json:"qpn"`
-	Space       string `json:"space"` // "request" or "response"
+	Transport   string `json:"transport"` // "RoCEv2", "veRoCE" or "MRC"
+	Space       string `json:"space"`     // "request" or "response"
 	FlowID      uint32 `json:"flowID"`
 	Peer        string `json:"peer"`
 	State       string `json:"state"`

@@ -34,7 +34,7 @@ static __always_inline int ingress(struct __sk_buff *skb, bool bare)
 	}
 	if (!find_udp(skb, &v))
 		return TCX_NEXT;
-	if (v.port == ROCE_PORT)
+	if (is_roce(&v))
 		return roce(skb, &v);
 	return crem(skb, &v);
 }

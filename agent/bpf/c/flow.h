@@ -43,6 +43,40 @@ struct bth {
 
 enum space { NONE, REQUEST, RESPONSE };
 
+/* As roce.Transport has them. veRoCE has the opcodes of RC for what takes a PSN, MRC only its own WRITEs. */
+enum transport { ROCEV2, VEROCE, MRC };
+#define MRC_FIRST 0xc6
+#define MRC_LAST 0xcb
+
+static __always_inline struct transports *transports(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&crem_transports, &zero);
+}
+
+static __always_inline bool is_roce(struct view *v)
+{
+	struct transports *t;
+
+	if (v->port == ROCE_PORT)
+		return true;
+	t = transports();
+	return t && t->veroce_port && v->port == t->veroce_port;
+}
+
+static __always_inline enum transport transport_of(struct view *v, __u8 opcode)
+{
+	struct transports *t;
+
+	if (v->port != ROCE_PORT)
+		return VEROCE;
+	if (opcode < MRC_FIRST || opcode > MRC_LAST)
+		return ROCEV2;
+	t = transports();
+	return t && t->mrc ? MRC : ROCEV2;
+}
+
 static __always_inline enum space space_of(__u8 opcode)
 {
 	__u32 class = CLASS(opcode), bit = 1U << OPERATION(opcode);
@@ -56,7 +90,16 @@ static __always_inline enum space space_of(__u8 opcode)
 	return (class == RC ? REQUESTS_RC : REQUESTS_XRC) & bit ? REQUEST : NONE;
 }
 
-/* A RoCEv2 packet that user space can take apart again: lengths that agree, a version that we know. */
+static __always_inline enum space space_in(enum transport transport, __u8 opcode)
+{
+	if (transport == MRC)
+		return REQUEST;
+	if (transport == VEROCE && CLASS(opcode) != RC)
+		return NONE;
+	return space_of(opcode);
+}
+
+/* A packet that user space can take apart again: lengths that agree, a version that we know. */
 static __always_inline bool well_formed(struct __sk_buff *skb, struct view *v, struct bth *b)
 {
 	__u32 payload = v->udp_len - sizeof(struct udphdr);
@@ -65,14 +108,16 @@ static __always_inline bool well_formed(struct __sk_buff *skb, struct view *v, s
 	       v->l4 + v->udp_len == v->end && v->end <= skb->len && !(b->flags & 0xf);
 }
 
-/* How many PSNs the packet takes. */
+/* How many PSNs the packet takes: more than one only a READ request of RoCEv2. */
 static __always_inline __u32 advance(struct __sk_buff *skb, struct view *v, __u8 opcode, __u32 mtu)
 {
 	__u32 at = sizeof(struct udphdr) + BTH_LEN + (CLASS(opcode) == XRC ? XRCETH_LEN : 0);
 	__u64 n;
 	__be32 len;
 
-	if (OPERATION(opcode) != READ_REQUEST || CLASS(opcode) == UC || v->udp_len < at + RETH_LEN + ICRC_LEN || !mtu)
+	if (v->port != ROCE_PORT || (CLASS(opcode) != RC && CLASS(opcode) != XRC) || OPERATION(opcode) != READ_REQUEST)
+		return 1;
+	if (v->udp_len < at + RETH_LEN + ICRC_LEN || !mtu)
 		return 1;
 	if (bpf_skb_load_bytes(skb, v->l4 + at + RETH_DMA_LEN, &len, sizeof(len)))
 		return 1;
@@ -228,6 +273,7 @@ static __always_inline int registered(struct __sk_buff *skb, struct view *v, str
 static __always_inline int roce(struct __sk_buff *skb, struct view *v)
 {
 	struct bth b;
+	enum transport transport;
 	enum space space;
 	__u32 qpn, *index;
 	__u64 now;
@@ -244,11 +290,12 @@ static __always_inline int roce(struct __sk_buff *skb, struct view *v)
 		return pass(PASS_GSO);
 	if (bpf_skb_load_bytes(skb, v->l4 + sizeof(struct udphdr), &b, sizeof(b)) || !well_formed(skb, v, &b))
 		return pass(PASS_MALFORMED);
-	space = space_of(b.opcode);
+	transport = transport_of(v, b.opcode);
+	space = space_in(transport, b.opcode);
 	qpn = bpf_ntohl(b.qpn) & PSN_MASK;
 	if (space == NONE || qpn <= 1) /* queue pairs 0 and 1 are management */
 		return TCX_NEXT;
-	v->key.qpn_space = qpn | (space == RESPONSE ? RESPONSE_SPACE : 0);
+	v->key.qpn_space = qpn | transport << TRANSPORT_SHIFT | (space == RESPONSE ? RESPONSE_SPACE : 0);
 	now = bpf_ktime_get_ns();
 	index = bpf_map_lookup_elem(&crem_flow_index, &v->key);
 	if (index)

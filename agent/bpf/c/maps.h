@@ -67,9 +67,23 @@ struct {
 struct flow_key {
 	__u8 src[16];
 	__u8 dst[16];
-	__u32 qpn_space; /* destination queue pair, bit 31: response space */
+	__u32 qpn_space; /* destination queue pair, bits 24 and 25: transport, bit 31: response space */
 };
 #define RESPONSE_SPACE (1U << 31)
+#define TRANSPORT_SHIFT 24
+
+/* Transports beside RoCEv2 that are recognised. */
+struct transports {
+	__u16 veroce_port; /* UDP destination port, 0: none */
+	__u16 mrc;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct transports);
+} crem_transports SEC(".maps");
 
 /* Word: bit 63 HOLD | bit 62 LEARN | bits 61..24 packets held so far | bits 23..0 expected PSN.
  * Changed by compare-and-swap only, here and in user space. */

@@ -26,16 +26,25 @@ type tap struct {
 	stats     packet.TapStats
 }
 
+// answerable says whether taps copy a packet that arrives: it acknowledges packets, or is a request whose responses take PSNs of the other direction.
+func answerable(p *roce.Packet) bool {
+	if p.Transport() != roce.RoCEv2 {
+		_, _, ok := p.Acked()
+		return ok
+	}
+	reliable := p.Opcode().Class() == roce.ClassRC || p.Opcode().Class() == roce.ClassXRC
+	return reliable && (p.Opcode().Operation() == roce.Acknowledge || p.Opcode().Answered())
+}
+
 // tapped gives a copy of a frame to the tap of its worker, if it is one that taps copy.
 func (node *Node) tapped(frame []byte, flags packet.FrameFlags) {
-	p, reason := roce.Parse(frame)
+	p, reason := node.program.Transports.Parse(frame)
 	if reason != roce.OK {
 		return
 	}
 	data := append([]byte{}, frame...)
 	if flags&packet.Outgoing == 0 {
-		reliable := p.Opcode().Class() == roce.ClassRC || p.Opcode().Class() == roce.ClassXRC
-		if !reliable || p.Opcode().Operation() != roce.Acknowledge && !p.Opcode().Answered() {
+		if !answerable(&p) {
 			return
 		}
 		const cut = 128

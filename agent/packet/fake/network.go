@@ -316,7 +316,7 @@ func (node *Node) arrive(frame []byte) {
 	node.tapped(frame, 0)
 	ifindex := node.Ifindex()
 	if node.program.Ingress(frame, Meta{Ifindex: ifindex}) == Drop {
-		if _, reason := roce.Parse(frame); reason == roce.OK {
+		if _, reason := node.program.Transports.Parse(frame); reason == roce.OK {
 			node.hold(frame)
 		}
 		return

@@ -34,9 +34,10 @@ type Meta struct {
 
 // Program is the model of the ingress program with its maps. It is safe for concurrent use.
 type Program struct {
-	StaleAfter time.Duration // as bpf.Config.StaleAfter; 0: never
-	MaxFlows   int           // 0: no bound
-	SlotOctets int           // longest frame that fits a slot; 0: any
+	StaleAfter time.Duration    // as bpf.Config.StaleAfter; 0: never
+	MaxFlows   int              // 0: no bound
+	SlotOctets int              // longest frame that fits a slot; 0: any
+	Transports *roce.Transports // that are recognised beside RoCEv2; set before packets come
 
 	now func() time.Duration
 
@@ -230,7 +231,7 @@ func (p *Program) Seen(key packet.FlowKey) (time.Duration, bool) {
 func (p *Program) Ingress(frame []byte, m Meta) Verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pkt, reason := roce.Parse(frame); reason != roce.NotRoCE {
+	if pkt, reason := p.Transports.Parse(frame); reason != roce.NotRoCE {
 		return p.roce(frame, &pkt, reason, m)
 	}
 	return p.crem(frame, m)
@@ -261,11 +262,13 @@ func (p *Program) roce(frame []byte, pkt *roce.Packet, reason roce.Reason, m Met
 	case reason != roce.OK:
 		return p.pass(bpf.PassMalformed)
 	}
-	space, source := pkt.Opcode().Space()
-	if !source || pkt.QPN() <= 1 {
+	space, source := pkt.Source()
+	if !source {
 		return Pass
 	}
-	key := packet.FlowKey{Src: pkt.Src(), Dst: pkt.Dst(), QPN: uint32(pkt.QPN()), Response: space == roce.Response}
+	key := packet.FlowKey{
+		Src: pkt.Src(), Dst: pkt.Dst(), QPN: uint32(pkt.QPN()), Response: space == roce.Response, Transport: uint8(pkt.Transport()),
+	}
 	index, ok := p.index[key]
 	if !ok {
 		p.seen[key] = p.now()

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
+)
+
+// Which transports a node recognises is a matter of all its domains: a packet has to be read before it is known whose it is. Whether a flow is
+// protected is a matter of its own domain.
+
+// transports are those that any domain protects, each as the first one that names it says.
+func (c *Config) transports() *roce.Transports {
+	var t roce.Transports
+	for i := range c.Domains {
+		d := &c.Domains[i].Transports
+		if d.VeRoCE.Enabled && !t.VeRoCE.Enabled {
+			t.VeRoCE = d.VeRoCE
+		}
+		if d.MRC.Enabled && !t.MRC.Enabled {
+			t.MRC = d.MRC
+		}
+	}
+	return &t
+}
+
+// protects reports whether the domain protects a transport as the node reads it.
+func (d *Domain) protects(t roce.Transport, as *roce.Transports) bool {
+	switch t {
+	case roce.VeRoCE:
+		return d.Transports.VeRoCE.Enabled && d.Transports.VeRoCE == as.VeRoCE
+	case roce.MRC:
+		return d.Transports.MRC.Enabled && d.Transports.MRC == as.MRC
+	}
+	return true
+}
+
+// whyNot says in a sentence why the domain doesn't protect a transport.
+func (d *Domain) whyNot(t roce.Transport) string {
+	return fmt.Sprintf("domain %s does not protect %v, or reads it otherwise than the node does: see spec.transports", d.Name, t)
+}
+
+// recognised is what the kernel must know of them.
+func recognised(t *roce.Transports) packet.Recognised {
+	r := packet.Recognised{MRC: t.MRC.Enabled}
+	if v := &t.VeRoCE; v.Enabled {
+		r.VeRoCEPort = v.Port
+		r.VeRoCEAnswers = [4]uint8{uint8(roce.Acknowledge), uint8(v.SACK), uint8(v.ResponseACK), uint8(v.ResponseSACK)}
+	}
+	return r
+}
