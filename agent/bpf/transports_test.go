@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf_test
+
+import (
+	"testing"
+
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/wire"
+	"crem.dev/crem/test/frames"
+)
+
+// Section 4.4, rule 5: the ingress program takes every opcode to every port for what package roce takes it for, with each choice of transports; and a change
+// acts on the next packet.
+func TestSection4_4_TransportsInTheKernel(t *testing.T) {
+	w := newTwin(t, 1)
+	qpn := uint32(100)
+	for _, c := range []roce.Transports{
+		{},
+		{MRC: roce.MRCSettings{Enabled: true}},
+		{VeRoCE: roce.VeRoCESettings{Enabled: true, Port: roce.VeRoCEPort}},
+		{VeRoCE: roce.VeRoCESettings{Enabled: true, Port: 50000}, MRC: roce.MRCSettings{Enabled: true}},
+		{},
+	} {
+		r := packet.Recognised{MRC: c.MRC.Enabled, VeRoCEPort: c.VeRoCE.Port}
+		if err := w.real.SetTransports(r); err != nil {
+			t.Fatal(err)
+		}
+		w.model.Transports = &c
+		for op := range 256 {
+			for _, port := range []uint16{roce.Port, roce.VeRoCEPort, 50000} {
+				qpn++
+				frame := frames.RoCE{
+					Headers: frames.Headers{Src: hostA, Dst: hostB, DstPort: port}, Opcode: roce.Opcode(op), QPN: qpn, PSN: 5, Data: make([]byte, 64),
+				}.Frame()
+				w.ingress(frame, 0)
+				pkt, reason := c.Parse(frame)
+				for _, kind := range wire.Kinds() {
+					transport, space, _ := kind.Space()
+					key := packet.FlowKey{Src: hostA, Dst: hostB, QPN: qpn, Response: space == roce.Response, Transport: uint8(transport)}
+					in, source := roce.Request, false
+					if reason == roce.OK {
+						in, source = pkt.Source()
+					}
+					want := source && in == space && pkt.Transport() == transport
+					if _, got := w.real.Seen(key); got != want {
+						t.Errorf("%+v port %d opcode %#x: seen as %v: %v, want %v", r, port, op, kind, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Packets of a registered flow of each kind come with their flow, and those of the same queue pair of another transport do not.
+func TestTransportsAreFlowsOfTheirOwn(t *testing.T) {
+	w := newTwin(t, 1)
+	c := roce.Transports{VeRoCE: roce.VeRoCESettings{Enabled: true, Port: roce.VeRoCEPort}, MRC: roce.MRCSettings{Enabled: true}}
+	if err := w.real.SetTransports(packet.Recognised{MRC: true, VeRoCEPort: roce.VeRoCEPort}); err != nil {
+		t.Fatal(err)
+	}
+	w.model.Transports = &c
+	for _, transport := range []roce.Transport{roce.RoCEv2, roce.VeRoCE, roce.MRC} {
+		w.register(packet.FlowKey{Src: hostA, Dst: hostB, QPN: 77, Transport: uint8(transport)}, 0, 1024, packet.Immediate)
+	}
+	for psn := range uint32(20) {
+		for _, p := range []frames.RoCE{
+			{Opcode: roce.SendOnly}, {Opcode: roce.MRCWriteOnly}, {Opcode: roce.ReadRequest, DMALength: 1 << 20},
+			{Opcode: roce.SendOnly, Headers: frames.Headers{DstPort: roce.VeRoCEPort}},
+			{Opcode: roce.ReadRequest, DMALength: 1 << 20, Headers: frames.Headers{DstPort: roce.VeRoCEPort}},
+		} {
+			p.Src, p.Dst, p.QPN, p.PSN = hostA, hostB, 77, psn
+			w.ingress(p.Frame(), 0)
+		}
+		w.drain()
+	}
+}
