@@ -56,13 +56,14 @@ func cut(text string, n int) string {
 
 // weight orders the reasons of problems: of several, the one that takes most away is shown.
 var weight = map[string]int{
-	v1alpha1.ReasonInvalidSpec:     1,
-	v1alpha1.ReasonPortConflict:    2,
-	v1alpha1.ReasonUplinkConflict:  3,
-	v1alpha1.ReasonPrefixConflict:  4,
-	v1alpha1.ReasonTooMany:         5,
-	v1alpha1.ReasonProfileNotFound: 6,
-	v1alpha1.ReasonSiteNotFound:    7,
+	v1alpha1.ReasonInvalidSpec:       1,
+	v1alpha1.ReasonPortConflict:      2,
+	v1alpha1.ReasonUplinkConflict:    3,
+	v1alpha1.ReasonPrefixConflict:    4,
+	v1alpha1.ReasonTransportConflict: 5,
+	v1alpha1.ReasonTooMany:           6,
+	v1alpha1.ReasonProfileNotFound:   7,
+	v1alpha1.ReasonSiteNotFound:      8,
 }
 
 // worst gives the problem to show of one object; nil when there is none.

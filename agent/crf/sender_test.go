@@ -36,12 +36,13 @@ func (s *source) init(w *world) {
 	s.absent = map[roce.PSN]bool{}
 	s.pool = fec.NewPool(64 << 20)
 	s.tos = 0x6a // DSCP 26, ECT(0)
-	s.opcode = func(roce.PSN) roce.Opcode { return roce.SendOnly }
 	switch w.hello.Flow.Kind {
 	case wire.KindRoCEv2Response, wire.KindVeRoCEResponse:
 		s.opcode = func(roce.PSN) roce.Opcode { return roce.ReadResponseOnly }
 	case wire.KindMRC:
 		s.opcode = func(roce.PSN) roce.Opcode { return roce.MRCWriteOnly }
+	default:
+		s.opcode = func(roce.PSN) roce.Opcode { return roce.SendOnly }
 	}
 	s.data = func(psn roce.PSN) int { return 64 + int(psn*37)%400 }
 	s.id = func(psn roce.PSN) uint16 { return uint16(psn)*3 + 77 }

@@ -84,12 +84,13 @@ func (p *paths) frame(psn int, again bool) []byte {
 	for i := range r.Data {
 		r.Data[i] = byte(data.Uint32())
 	}
-	r.Opcode = roce.SendOnly
 	switch p.d.Kind {
 	case wire.KindMRC:
 		r.Opcode = roce.MRCWriteOnly
 	case wire.KindVeRoCEResponse:
 		r.Opcode = roce.ReadResponseOnly
+	default:
+		r.Opcode = roce.SendOnly
 	}
 	if p.d.Kind != wire.KindMRC {
 		r.DstPort = roce.VeRoCEPort

@@ -205,6 +205,7 @@ func (s *stream) acknowledge(psn roce.PSN) {
 	case roce.MRC:
 		r.Opcode, r.Extension = roce.MRCSACK, make([]byte, 36)
 		binary.BigEndian.PutUint32(r.Extension[12:], uint32(psn)) // cumulative
+	default:
 	}
 	n.Transmit(r.Frame())
 }

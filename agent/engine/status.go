@@ -77,6 +77,10 @@ func (e *Engine) overview() (agentapi.Status, *snapshot) {
 	s := agentapi.Status{
 		Version: e.opts.Version, Node: e.opts.Node, Generation: generation,
 		Counters: map[string]uint64{}, Drops: map[string]uint64{}, Memory: agentapi.Memory{Limit: e.opts.Memory},
+		Flows: agentapi.FlowCount{ProtectedBy: map[string]int{}},
+	}
+	for _, t := range roce.AllTransports() {
+		s.Flows.ProtectedBy[t.String()] = 0
 	}
 	if !loaded || snap == nil {
 		return s, nil
@@ -117,6 +121,9 @@ func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
 		}
 		s.Flows.Sending += r.counts.Sending
 		s.Flows.Protected += r.counts.Protected
+		for transport, n := range r.counts.ProtectedBy {
+			s.Flows.ProtectedBy[transport] += n
+		}
 		s.Flows.Receiving += r.counts.Receiving
 		merge(s.Counters, r.counters)
 		merge(s.Drops, r.drops)
@@ -220,6 +227,7 @@ func (w *worker) report(withFlows bool) *report {
 			PoolInUse: w.pool.InUse(), PoolLimit: w.pool.Limit(), LastBeatAge: w.beatAge().Seconds(),
 			Realtime: w.realtime.Load(),
 		},
+		counts:   agentapi.FlowCount{ProtectedBy: map[string]int{}},
 		counters: map[string]uint64{}, drops: map[string]uint64{}, sites: siteSums{},
 	}
 	for i, n := range w.counters {
@@ -240,6 +248,7 @@ func (w *worker) report(withFlows bool) *report {
 		f := s.describe()
 		if s.machine != nil && s.machine.State() == csf.Protecting {
 			r.counts.Protected++
+			r.counts.ProtectedBy[s.key.Transport.String()]++
 			r.sites.add(s)
 		}
 		if s.machine != nil {

@@ -34,8 +34,9 @@ func (d *Domain) protects(t roce.Transport, as *roce.Transports) bool {
 		return d.Transports.VeRoCE.Enabled && d.Transports.VeRoCE == as.VeRoCE
 	case roce.MRC:
 		return d.Transports.MRC.Enabled && d.Transports.MRC == as.MRC
+	default:
+		return true
 	}
-	return true
 }
 
 // whyNot says in a sentence why the domain doesn't protect a transport.

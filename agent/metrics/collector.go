@@ -20,6 +20,7 @@ const (
 	runtimeSeries = 18  // of them, those of the process and the Go runtime
 	maxDomains    = 16
 	maxInterfaces = 16
+	maxTransports = 3
 	maxReasons    = 48 // of one family
 	maxDrops      = 90
 	maxEvents     = 70
@@ -82,7 +83,11 @@ func (c *scrape) node(s *agentapi.Status) {
 	set(configProblems, float64(len(s.Problems)))
 	set(flowsSeen, float64(s.Flows.Sending), sent)
 	set(flowsSeen, float64(s.Flows.Receiving), received)
-	set(flowsProtected, float64(s.Flows.Protected))
+	for i, transport := range sortedNames(s.Flows.ProtectedBy) {
+		if i < maxTransports {
+			set(flowsProtected, float64(s.Flows.ProtectedBy[transport]), transport)
+		}
+	}
 	set(workers, float64(len(s.Workers)))
 	age, realtime := 0.0, 0.0
 	for _, w := range s.Workers {
@@ -210,7 +215,7 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-func sortedNames(m map[string]uint64) []string {
+func sortedNames[N any](m map[string]N) []string {
 	names := make([]string, 0, len(m))
 	for name := range m {
 		names = append(names, name)

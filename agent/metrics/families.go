@@ -12,6 +12,7 @@ const (
 	labelDirection = "direction"
 	labelReason    = "reason"
 	labelSite      = "site"
+	labelTransport = "transport"
 	labelVersion   = "version"
 
 	sent     = "sent"
@@ -88,7 +89,7 @@ var gauges = [numGauges]Family{
 	uplinkAttached:          gauge("uplink_attached", "1 when packets of the uplink are seen and restored.", labelInterface),
 	uplinkMTU:               gauge("uplink_mtu_bytes", "Largest IP packet of the uplink.", labelInterface),
 	flowsSeen:               gauge("flows", "Flows that leave (sent) and flows that are restored (received).", labelDirection),
-	flowsProtected:          gauge("flows_protected", "Leaving flows whose peer has acknowledged a configuration."),
+	flowsProtected:          gauge("flows_protected", "Leaving flows whose peer has acknowledged a configuration, of each transport that CREM knows.", labelTransport),
 	workers:                 gauge("workers", "Packet workers."),
 	workersRealtime:         gauge("workers_realtime", "Packet workers that run before ordinary programs."),
 	heartbeatAge:            gauge("worker_heartbeat_age_seconds", "Age of the oldest heartbeat of a packet worker. Over 0.01 the kernel passes its packets unprotected."),

@@ -38,7 +38,7 @@ func busy(peers int) *node {
 		Sites:       []agentapi.Site{{Domain: "backbone", Name: "west", Protected: peers, SRTT: 0.02, Loss: 0.01}, {Domain: "backbone", Name: "north"}},
 		Workers:     []agentapi.Worker{{LastBeatAge: 0.001}, {LastBeatAge: 0.004}},
 		Memory:      agentapi.Memory{InUse: 10, Limit: 100, Held: 5},
-		Flows:       agentapi.FlowCount{Sending: 3 * peers, Protected: 2 * peers, Receiving: peers},
+		Flows:       agentapi.FlowCount{Sending: 3 * peers, Protected: 2 * peers, Receiving: peers, ProtectedBy: map[string]int{"RoCEv2": peers, "veRoCE": peers, "MRC": 0}},
 		MTUTooSmall: agentapi.MTUTooSmall{Flows: 1, Need: 4216, Have: 1500},
 		Counters:    map[string]uint64{}, Drops: map[string]uint64{},
 	}
@@ -170,7 +170,7 @@ func TestSeriesAreBounded(t *testing.T) {
 func TestLabels(t *testing.T) {
 	for _, f := range Families() {
 		for _, l := range f.Labels {
-			if !slices.Contains([]string{labelDomain, labelInterface, labelDirection, labelReason, labelSite, labelVersion}, l) {
+			if !slices.Contains([]string{labelDomain, labelInterface, labelDirection, labelReason, labelSite, labelTransport, labelVersion}, l) {
 				t.Errorf("%s has label %s", f.Name, l)
 			}
 		}

@@ -96,6 +96,9 @@ func (c *conversion) domain(d *v1alpha1.NodeDomain) (engine.Domain, bool) {
 	default:
 		c.problem(v1alpha1.KindDomain, d.Name, "reporter mode %q is not known to this agent, which reports nothing: upgrade the agent, or write Off or OwnDrops", d.Reporter)
 	}
+	if out.Transports, err = convertTransports(d.Transports); err != nil {
+		return bad("transports: %v", err)
+	}
 	for _, name := range d.Uplinks {
 		out.Uplinks = append(out.Uplinks, string(name))
 	}

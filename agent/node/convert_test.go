@@ -16,6 +16,7 @@ import (
 	"crem.dev/crem/agent/csf"
 	"crem.dev/crem/agent/engine"
 	"crem.dev/crem/agent/fec"
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/api/v1alpha1"
 	"crem.dev/crem/internal/render"
 )
@@ -29,6 +30,11 @@ func spec() *v1alpha1.CREMNodeSpec {
 				{Name: "west", CIDRs: []v1alpha1.NodePrefix{"10.2.0.0/16"}},
 			},
 			Reporters: []v1alpha1.NodePrefix{"10.255.0.0/24"}, Reporter: v1alpha1.ReporterOwnDrops, Uplinks: []v1alpha1.InterfaceName{"wan0"}, MaxRepairBitsPerSecond: 1e9,
+			Transports: &v1alpha1.Transports{
+				VeRoCE: &v1alpha1.VeRoCE{Port: to[int32](4795), RetransmissionBit: to[v1alpha1.RetransmissionBit](6), SACKOpcode: to[v1alpha1.AcknowledgementOpcode](0x18),
+					ResponseACKOpcode: to[v1alpha1.AcknowledgementOpcode](0x19), ResponseSACKOpcode: to[v1alpha1.AcknowledgementOpcode](0xff)},
+				MRC: &v1alpha1.MRC{RetransmissionBit: to[v1alpha1.RetransmissionBit](0)},
+			},
 			Rules: []v1alpha1.NodeRule{
 				{Profile: "special", Source: v1alpha1.SourceCIDRs, CIDRs: []v1alpha1.NodePrefix{"10.1.8.0/24"}, DestinationSites: []v1alpha1.SiteName{"west"}},
 				{Profile: "plain", Source: v1alpha1.SourceAny},
@@ -40,6 +46,8 @@ func spec() *v1alpha1.CREMNodeSpec {
 		},
 	}
 }
+
+func to[T any](v T) *T { return &v }
 
 // TestConvert: every field of the spec arrives, in the engine's terms.
 func TestConvert(t *testing.T) {
@@ -65,6 +73,10 @@ func TestConvert(t *testing.T) {
 			{Name: "west", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}},
 		},
 		Reporters: []netip.Prefix{netip.MustParsePrefix("10.255.0.0/24")}, ReportDrops: true,
+		Transports: roce.Transports{
+			VeRoCE: roce.VeRoCESettings{Enabled: true, Port: 4795, Retransmission: 0x40, SACK: 0x18, ResponseACK: 0x19, ResponseSACK: 0xff},
+			MRC:    roce.MRCSettings{Enabled: true, Retransmission: 1},
+		},
 		Rules: []engine.Rule{
 			{Profile: special, Sources: []netip.Prefix{netip.MustParsePrefix("10.1.8.0/24")}, Destinations: []string{"west"}},
 			{Profile: plain},
@@ -93,6 +105,17 @@ func TestConvertLeavesOutWhatItDoesNotUnderstand(t *testing.T) {
 		{"a mapped prefix", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Reporters[0] = "::ffff:10.0.0.0/104" }, 0, 0, "reporters:"},
 		{"a gateway that is none", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Sites[0].Gateways[0] = "gw" }, 0, 0, `gateway "gw" is not an address`},
 		{"reporter of a newer operator", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Reporter = "Everything" }, 1, 2, `reporter mode "Everything" is not known to this agent`},
+		{"bit that asks for an acknowledgement", func(s *v1alpha1.CREMNodeSpec) {
+			s.Domains[0].Transports.MRC.RetransmissionBit = to[v1alpha1.RetransmissionBit](7)
+		}, 0, 0, "transports: mrc: retransmissionBit 7 is not from 0 to 6"},
+		{"port of veRoCE too large", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Transports.VeRoCE.Port = to[int32](1<<16 + 4794) }, 0, 0, "transports: veroce: port 70330"},
+		{"port of RoCEv2", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Transports.VeRoCE.Port = to[int32](4791) }, 0, 0, "transports: veroce: port 4791"},
+		{"opcode of data", func(s *v1alpha1.CREMNodeSpec) {
+			s.Domains[0].Transports.VeRoCE.SACKOpcode = to[v1alpha1.AcknowledgementOpcode](10)
+		}, 0, 0, "transports: veroce: opcode 10 is RC WRITE_ONLY"},
+		{"opcode over 255", func(s *v1alpha1.CREMNodeSpec) {
+			s.Domains[0].Transports.VeRoCE.SACKOpcode = to[v1alpha1.AcknowledgementOpcode](256 + 24)
+		}, 0, 0, "transports: veroce: 280 is no opcode"},
 		{"pods", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[0].Source = v1alpha1.SourcePods }, 1, 1, `compares the source with "Pods", which this agent can not`},
 		{"prefixes without any", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[0].CIDRs = nil }, 1, 1, `"CIDRs"`},
 		{"profile missing", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[1].Profile = "gone" }, 1, 1, "profile gone, which is not there"},
@@ -136,5 +159,30 @@ func TestSamplesConvert(t *testing.T) {
 	}
 	if len(loaded.Problems) > 0 || len(loaded.Config.Domains) != 1 || len(loaded.Config.Domains[0].Rules) != 4 {
 		t.Errorf("problems %+v, config %+v", loaded.Problems, loaded.Config)
+	}
+}
+
+// TestOpcodesThatTheAPITakes: what the CRD and render take for an opcode of an acknowledgement is what this agent can read as one, and the default port is
+// the one of package roce.
+func TestOpcodesThatTheAPITakes(t *testing.T) {
+	domain := v1alpha1.CREMDomain{Spec: v1alpha1.CREMDomainSpec{Transports: &v1alpha1.Transports{VeRoCE: &v1alpha1.VeRoCE{}}}}
+	veroce := domain.Spec.Transports.VeRoCE
+	for opcode := range v1alpha1.AcknowledgementOpcode(300) {
+		veroce.SACKOpcode = &opcode
+		taken := true
+		for _, fault := range render.ValidateDomain(&domain) {
+			taken = taken && fault.Field != "spec.transports.veroce.sackOpcode"
+		}
+		if _, err := convertTransports(domain.Spec.Transports); taken && err != nil || !taken && opcode >= 24 && err == nil {
+			t.Errorf("opcode %d: taken %v, %v", opcode, taken, err)
+		}
+	}
+	veroce.SACKOpcode = nil
+	if got, err := convertTransports(domain.Spec.Transports); err != nil || got.VeRoCE != (roce.VeRoCESettings{Enabled: true, Port: roce.VeRoCEPort}) {
+		t.Errorf("%+v %v", got, err)
+	}
+	veroce.Port = to[int32](roce.Port)
+	if faults := render.ValidateDomain(&domain); !strings.Contains(render.Faults(faults).Error(), "is the port of RoCEv2: ") {
+		t.Errorf("%v", faults)
 	}
 }

@@ -86,7 +86,13 @@ func (p *Packet) Acked() (PSN, Space, bool) {
 		return p.ackedVeRoCE()
 	case MRC:
 		return p.ackedMRC()
+	default:
+		return p.ackedRoCEv2()
 	}
+}
+
+// ackedRoCEv2 is Acked for RoCEv2.
+func (p *Packet) ackedRoCEv2() (PSN, Space, bool) {
 	op := p.Opcode()
 	space, source := op.Space()
 	if source && space == Response {

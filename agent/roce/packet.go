@@ -181,6 +181,9 @@ func (p *Packet) PKey() uint16 { return binary.BigEndian.Uint16(p.frame[p.head+b
 // AckReq says that the sender asks for an acknowledgement.
 func (p *Packet) AckReq() bool { return p.frame[p.head+bthAck]&ackRequest != 0 }
 
+// Reserved returns the seven bits of BTH octet 8 beside AckReq: zero in RoCEv2, one of them the flag of a retransmission elsewhere.
+func (p *Packet) Reserved() uint8 { return p.frame[p.head+bthAck] & ackReserved }
+
 // Retransmitted says that the transport's flag of a retransmission is set. RoCEv2 has none, others only where its bit is known: a packet without
 // it proves nothing.
 func (p *Packet) Retransmitted() bool {

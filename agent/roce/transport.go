@@ -27,6 +27,9 @@ func (t Transport) String() string {
 	return "unknown transport"
 }
 
+// AllTransports returns every transport that is defined.
+func AllTransports() [transports]Transport { return [...]Transport{RoCEv2, VeRoCE, MRC} }
+
 // Multipath says that packets of one flow vary the UDP source port, so that they take several paths: that one packet comes after a later one
 // proves nothing, receivers take them in any order, and a restored packet needs the port that it was sent with.
 func (t Transport) Multipath() bool { return t != RoCEv2 }
@@ -41,8 +44,9 @@ func (t Transport) Space(o Opcode) (Space, bool) {
 		return space, ok && o.Class() == ClassRC
 	case MRC:
 		return Request, o >= MRCWriteFirst && o <= MRCWriteOnlyImm
+	default:
+		return Request, false
 	}
-	return Request, false
 }
 
 // Overhead returns the most octets that P has beside its data. The extension headers of veRoCE are known by name and size, not which packet has
@@ -54,8 +58,9 @@ func (t Transport) Overhead() int {
 		return bthLen + msneth + poeth + rqeth + rethLen + immDtLen + icrcLen
 	case MRC:
 		return bthLen + methLen + tsethLen + rethLen + immDtLen + icrcLen
+	default:
+		return bthLen + rethLen + immDtLen + icrcLen
 	}
-	return bthLen + rethLen + immDtLen + icrcLen
 }
 
 // VeRoCEPort is the UDP destination port that public descriptions give for veRoCE.
@@ -103,8 +108,9 @@ func (t *Transports) retransmission(of Transport) uint8 {
 		return t.VeRoCE.Retransmission &^ ackRequest
 	case MRC:
 		return t.MRC.Retransmission &^ ackRequest
+	default:
+		return 0
 	}
-	return 0
 }
 
 // acknowledges returns the space that a veRoCE opcode acknowledges, false for other packets.

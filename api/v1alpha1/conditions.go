@@ -34,6 +34,8 @@ const (
 	ReasonUplinkConflict = "UplinkConflict"
 	// ReasonPrefixConflict: another site of an older domain on the same node holds one of the same addresses.
 	ReasonPrefixConflict = "PrefixConflict"
+	// ReasonTransportConflict: an older domain on the same node says otherwise how a transport is read.
+	ReasonTransportConflict = "TransportConflict"
 	// ReasonProfileNotFound: profileRef names no CREMProfile. Flows that a selector takes are protected all the same.
 	ReasonProfileNotFound = "ProfileNotFound"
 	// ReasonSiteNotFound: no domain has any of the destination sites that the profile names.

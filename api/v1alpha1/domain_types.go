@@ -36,6 +36,7 @@ type CREMDomain struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.sites.exists(s, s.name == self.site)",message="names no entry of spec.sites: write the name of this cluster's own site",fieldPath=".site"
 // +kubebuilder:validation:XValidation:rule="!has(self.reporter) || self.reporter.mode != 'OwnDrops' || (has(self.reporters) && size(self.reporters) > 0)",message="reports to senders that believe nobody: write the addresses of the domain's nodes in spec.reporters",fieldPath=".reporter.mode"
+// +kubebuilder:validation:XValidation:rule="!has(self.transports) || !has(self.transports.veroce) || (has(self.transports.veroce.port) ? self.transports.veroce.port : 4794) != self.port",message="is the port of veRoCE, too: write a free port from 49152 to 65535",fieldPath=".port"
 type CREMDomainSpec struct {
 	// port is the CREM port: the UDP port of all CREM messages of the domain, the same at every site. There is no default, and
 	// there must be no other service on it (Section 3 of the protocol). Choose one from 49152 to 65535; 4791 is RoCEv2 itself.
@@ -71,6 +72,11 @@ type CREMDomainSpec struct {
 	// reporter makes the nodes of the domain Path Reporters (Section 8.2 of the protocol). Absent: they report nothing.
 	// +optional
 	Reporter *Reporter `json:"reporter,omitempty"`
+
+	// transports are those whose flows are protected beside RoCEv2's (Section 4.4 of the protocol). Absent: RoCEv2 alone. Write the same at every
+	// site. What two domains on one node say of a transport must be the same.
+	// +optional
+	Transports *Transports `json:"transports,omitempty"`
 
 	// nodes says which nodes of this cluster stand on the paths between the sites. Absent: no node of the cluster. An agent
 	// that runs without Kubernetes takes part in every domain that it is given.

@@ -82,6 +82,9 @@ type NodeDomain struct {
 	// reporter is what the node reports; absent: nothing. An agent that does not know the mode reports nothing.
 	// +optional
 	Reporter ReporterMode `json:"reporter,omitempty"`
+	// transports are those whose flows are protected beside RoCEv2's, the port of veRoCE always written.
+	// +optional
+	Transports *Transports `json:"transports,omitempty"`
 	// uplinks are the interfaces that lead to the other sites; empty: the agent finds them by the routes.
 	// +optional
 	// +listType=set

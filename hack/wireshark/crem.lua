@@ -16,7 +16,7 @@ local types = {
 	[6] = "REPAIR_REQUEST", [7] = "LOSS_REPORT", [8] = "PATH_REPORT", [9] = "CLOSE",
 }
 local schemes = { [0] = "Source Copy", [1] = "Cauchy Reed-Solomon", [2] = "XOR" }
-local kinds = { [1] = "RoCEv2", [192] = "RoCEv2 response" }
+local kinds = { [1] = "RoCEv2", [192] = "RoCEv2 response", [193] = "veRoCE", [194] = "veRoCE response", [195] = "MRC" }
 local statuses = { [0] = "accepted", [1] = "unsupported scheme", [2] = "limits exceeded", [3] = "resources exhausted" }
 local methods = { [1] = "Alternate Marking", [2] = "Clustered Alternate Marking", [3] = "node drops" }
 local causes = { [0] = "unknown", [1] = "congestion", [2] = "corruption", [3] = "link or route failure", [4] = "policy" }

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func messages() []message {
 	report.Hops[0] = wire.Hop{NodeID: 7, Lost: 2, DelayChange: -10, Cause: wire.CauseCongestion, PSNs: wire.PSNList{}.Append(0x1000).Append(0x1002)}
 	report.Hops[1] = wire.Hop{NodeID: 8, Period: 42, DelayChange: 200}
 	report6 := wire.PathReport{Method: wire.MethodAlternateMarking, Src: v6.Src, Dst: v6.Dst, Label: 0x16}
-	return []message{
+	all := []message{
 		{"REPAIR, coded retransmission", (&wire.Repair{FlowID: 0xbeef, ConfigID: 1, Scheme: fec.Cauchy, K: 4, Index: 2, Start: 0x1000, Session: 7, T: 4, Retx: true,
 			Present: present, Lost: lost, Symbol: []byte{0, 0x35, 0x4f, 0xdf}}).Append(nil),
 			"REPAIR flow 0x0000beef block 0x001000 k=4 Cauchy Reed-Solomon index=2 RETX T=4",
@@ -84,11 +85,6 @@ func messages() []message {
 			map[string]string{"type": "2", "flags": "0x00", "length": "64", "flow_id": "0x00000000", "flow_kind": "192", "af": "6", "schemes": "0x0002", "max_k": "255",
 				"max_m": "1", "max_t": "1100", "rdma_mtu": "4096", "extensions": "0x0000", "extensions.digest": "0", "extensions.detail": "0", "nonce": "0xfedcba9876543210",
 				"src6": "fd00:1::2", "dst6": "fd00:2::3", "flow_label": "0xabcdef", "reserved": "00"}},
-		{"HELLO_ACK", (&wire.HelloAck{FlowID: 0xbeef, Kind: wire.KindRoCEv2, AF: 4, Schemes: 2, MaxK: 16, MaxM: 4, MaxT: 2156, MTU: 1024, Nonce: 0x0123456789abcdef,
-			MaxOpenBlocks: 64}).Append(nil), "HELLO_ACK flow 0x0000beef RoCEv2",
-			map[string]string{"type": "3", "flags": "0x00", "length": "32", "flow_id": "0x0000beef", "flow_kind": "1", "af": "4", "schemes": "0x0002", "max_k": "16",
-				"max_m": "4", "max_t": "2156", "rdma_mtu": "1024", "extensions": "0x0000", "extensions.digest": "0", "extensions.detail": "0", "nonce": "0x0123456789abcdef",
-				"max_open_blocks": "64", "reserved": "0000"}},
 		{"PARAM_UPDATE", (&wire.ParamUpdate{FlowID: 0xbeef, ConfigID: 2, Scheme: fec.Cauchy, K: 32, M: 4, T: 4140, Effective: 0x1000}).Append(nil),
 			"PARAM_UPDATE flow 0x0000beef config 2: Cauchy Reed-Solomon k=32 m=4 T=4140 from 0x001000",
 			map[string]string{"type": "4", "flags": "0x00", "length": "20", "flow_id": "0x0000beef", "config_id": "2", "scheme": "1", "k": "32", "m": "4", "t": "4140",
@@ -125,6 +121,20 @@ func messages() []message {
 		{"CLOSE", (&wire.Close{FlowID: 0xbeef, Reason: wire.CloseImpaired}).Append(nil), "CLOSE flow 0x0000beef persistent impairment",
 			map[string]string{"type": "9", "flags": "0x00", "length": "12", "flow_id": "0x0000beef", "reason": "4", "reserved": "000000"}},
 	}
+	for _, kind := range wire.Kinds() {
+		all = append(all, helloAck(kind))
+	}
+	return all
+}
+
+// helloAck answers a HELLO of a flow kind, whose name the dissector must know.
+func helloAck(kind wire.FlowKind) message {
+	m := wire.HelloAck{FlowID: 0xbeef, Kind: kind, AF: 4, Schemes: 2, MaxK: 16, MaxM: 4, MaxT: 2156, MTU: 1024, Nonce: 0x0123456789abcdef, MaxOpenBlocks: 64}
+	return message{"HELLO_ACK of " + kind.String(), m.Append(nil), "HELLO_ACK flow 0x0000beef " + kind.String(), map[string]string{
+		"type": "3", "flags": "0x00", "length": "32", "flow_id": "0x0000beef", "flow_kind": strconv.Itoa(int(kind)), "af": "4", "schemes": "0x0002", "max_k": "16",
+		"max_m": "4", "max_t": "2156", "rdma_mtu": "1024", "extensions": "0x0000", "extensions.digest": "0", "extensions.detail": "0",
+		"nonce": "0x0123456789abcdef", "max_open_blocks": "64", "reserved": "0000",
+	}}
 }
 
 // tshark returns the path of the program, or skips the test.

@@ -125,6 +125,8 @@ type FlowCount struct {
 	Sending   int `json:"sending"`   // seen leaving
 	Protected int `json:"protected"` // leaving, with an acknowledged configuration
 	Receiving int `json:"receiving"` // a CRF machine is at work
+	// ProtectedBy has the protected ones of every transport, by its name.
+	ProtectedBy map[string]int `json:"protectedBy"`
 }
 
 // Flow is one flow on this node, in one role. The element of GET /v1/flows.

@@ -53,17 +53,37 @@ func udp(t testing.TB, src, dst string, sport, dport uint16, tos uint8, payload 
 // rocePacket builds a RoCEv2 frame with a right ICRC.
 func rocePacket(t testing.TB, src, dst string, op roce.Opcode, qpn roce.QPN, psn roce.PSN, body []byte) []byte {
 	t.Helper()
+	return packetTo(t, src, dst, roce.Port, op, qpn, psn, 0, body)
+}
+
+// packetTo builds the same with another port, and flags in BTH octet 8.
+func packetTo(t testing.TB, src, dst string, port uint16, op roce.Opcode, qpn roce.QPN, psn roce.PSN, flags uint8, body []byte) []byte {
+	t.Helper()
 	p := []byte{byte(op), 0, 0xff, 0xff}
 	p = binary.BigEndian.AppendUint32(p, uint32(qpn))
 	p = binary.BigEndian.AppendUint32(p, 0x80000000|uint32(psn))
 	p = append(append(p, body...), 0, 0, 0, 0)
-	frame := udp(t, src, dst, 0xc015, roce.Port, 0x02, p)
+	p[8] |= flags
+	frame := udp(t, src, dst, 0xc015, port, 0x02, p)
 	head := 42
 	if strings.Contains(src, ":") {
 		head = 62
 	}
 	binary.LittleEndian.PutUint32(p[len(p)-4:], roce.ICRC(frame[:head], p))
-	return udp(t, src, dst, 0xc015, roce.Port, 0x02, p)
+	return udp(t, src, dst, 0xc015, port, 0x02, p)
+}
+
+// multipath has packets of veRoCE and MRC, with a port of veRoCE that is not the usual one.
+func multipath(t testing.TB) [][]byte {
+	const port = 4795
+	return [][]byte{
+		packetTo(t, hosts[0], hosts[1], port, roce.WriteOnly, 0x15, 0x20, 0, make([]byte, 24+64)),
+		packetTo(t, hosts[0], hosts[1], port, roce.WriteOnly, 0x15, 0x20, 0x40, make([]byte, 24+64)),
+		packetTo(t, hosts[1], hosts[0], port, roce.ReadResponseOnly, 0x16, 0x21, 0, make([]byte, 8+64)),
+		packetTo(t, hosts[1], hosts[0], port, 0x18, 0x16, 0x20, 0, make([]byte, 24)),
+		packetTo(t, "fd00:1::2", "fd00:2::3", roce.Port, roce.MRCWriteMiddle, 0x15, 0x30, 0x10, make([]byte, 20+64)),
+		packetTo(t, "fd00:2::3", "fd00:1::2", roce.Port, roce.MRCSACK, 0x16, 0x31, 0, make([]byte, 36)),
+	}
 }
 
 // frames has every message, every kind of RoCEv2 packet that is printed in another way, and what is not printed at all.

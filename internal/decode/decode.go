@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decode prints the RoCEv2 packets and CREM messages of a capture, one line each: what `kubectl crem decode` shows.
+// Package decode prints the packets of RDMA transports and the CREM messages of a capture, one line each: what `kubectl crem decode` shows.
 //
-// It reads pcap (also gzipped) and pcapng, with Ethernet, Linux cooked or raw IP frames, and says of each RoCEv2 packet
+// It reads pcap (also gzipped) and pcapng, with Ethernet, Linux cooked or raw IP frames, and says of each packet of a transport
 // whether its invariant CRC is right, and why CREM would not protect it if it would not.
 package decode
 
@@ -13,12 +13,16 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"crem.dev/crem/agent/roce"
 )
 
 // Options says what to print and how.
 type Options struct {
-	// Port is the CREM port of the domain; 0 prints RoCEv2 only, since CREM has no default port (Section 3).
+	// Port is the CREM port of the domain; 0 prints transports only, since CREM has no default port (Section 3).
 	Port uint16
+	// Transports are those that are printed beside RoCEv2; nil: none.
+	Transports *roce.Transports
 	// JSON prints each line as a JSON object instead of text.
 	JSON bool
 }
@@ -26,9 +30,11 @@ type Options struct {
 // Summary counts the packets of a capture.
 type Summary struct {
 	Packets   int // all
-	RoCE      int // RoCEv2 packets
-	BadICRC   int // of these, those whose invariant CRC is wrong
-	Refused   int // RoCEv2 packets that CREM can't protect, for a reason of roce.Parse; not in RoCE
+	RoCE      int // packets of all transports
+	VeRoCE    int // of these, those of veRoCE
+	MRC       int // and of MRC
+	BadICRC   int // those whose invariant CRC is wrong
+	Refused   int // packets that CREM can't protect, for a reason of roce.Parse; not in RoCE
 	CREM      int // messages
 	Malformed int // datagrams of the CREM port that are no message; not in CREM
 	Cut       int // printed packets of which the capture has only the beginning
@@ -36,8 +42,12 @@ type Summary struct {
 
 // String returns the counts in one sentence.
 func (s Summary) String() string {
-	return fmt.Sprintf("%d packets: %d RoCEv2 (%d with a wrong ICRC), %d RoCEv2 that can't be protected, %d CREM, %d malformed CREM, %d cut by the capture, %d other",
-		s.Packets, s.RoCE, s.BadICRC, s.Refused, s.CREM, s.Malformed, s.Cut, s.Packets-s.RoCE-s.Refused-s.CREM-s.Malformed)
+	transports := fmt.Sprintf("%d RoCEv2", s.RoCE-s.VeRoCE-s.MRC)
+	if s.VeRoCE+s.MRC > 0 {
+		transports += fmt.Sprintf(", %d veRoCE, %d MRC", s.VeRoCE, s.MRC)
+	}
+	return fmt.Sprintf("%d packets: %s (%d with a wrong ICRC), %d RoCEv2 that can't be protected, %d CREM, %d malformed CREM, %d cut by the capture, %d other",
+		s.Packets, transports, s.BadICRC, s.Refused, s.CREM, s.Malformed, s.Cut, s.Packets-s.RoCE-s.Refused-s.CREM-s.Malformed)
 }
 
 // Capture reads a capture from r to its end and writes its lines to w. The Summary is of what was read, also when an error of r or
@@ -62,7 +72,7 @@ func Capture(w io.Writer, r io.Reader, o Options) (Summary, error) {
 			return s, errors.Join(fmt.Errorf("after packet %d: %w", s.Packets, err), out.Flush())
 		}
 		s.Packets++
-		l := s.packet(p, o.Port)
+		l := s.packet(p, &o)
 		if l == nil {
 			continue
 		}
@@ -72,11 +82,11 @@ func Capture(w io.Writer, r io.Reader, o Options) (Summary, error) {
 	}
 }
 
-// packet returns the line of a packet, nil if it is neither RoCEv2 nor CREM.
-func (s *Summary) packet(p captured, port uint16) line {
-	l := s.roce(p)
-	if l == nil && port != 0 {
-		l = s.crem(p, port)
+// packet returns the line of a packet, nil if it is neither of a transport nor CREM.
+func (s *Summary) packet(p captured, o *Options) line {
+	l := s.roce(p, o.Transports)
+	if l == nil && o.Port != 0 {
+		l = s.crem(p, o.Port)
 	}
 	if l != nil && p.cut() {
 		s.Cut++

@@ -54,6 +54,11 @@ func TestGolden(t *testing.T) {
 		got, s := run(t, pcap(t, 1, 1<<16, all), o)
 		golden(t, name, got+s.String()+"\n")
 	}
+	transports := &roce.Transports{VeRoCE: roce.VeRoCESettings{Enabled: true, Port: 4795}, MRC: roce.MRCSettings{Enabled: true}}
+	for name, o := range map[string]Options{"multipath.txt": {Transports: transports}, "multipath-unknown.txt": {}} {
+		got, s := run(t, pcap(t, 1, 1<<16, multipath(t)), o)
+		golden(t, name, got+s.String()+"\n")
+	}
 	for _, snap := range []int{100, 60, 46} { // within the data, within the extension headers, within BTH and CREM header
 		got, s := run(t, pcap(t, 1, snap, all), Options{Port: cremPort})
 		golden(t, fmt.Sprintf("cut%d.txt", snap), got+s.String()+"\n")

@@ -8,9 +8,9 @@ import (
 	"crem.dev/crem/agent/roce"
 )
 
-// roce returns the line of a RoCEv2 packet, nil for every other packet.
-func (s *Summary) roce(p captured) line {
-	packet, reason := roce.Parse(p.frame)
+// roce returns the line of a packet of RoCEv2 or another transport, nil for every other packet.
+func (s *Summary) roce(p captured, transports *roce.Transports) line {
+	packet, reason := transports.Parse(p.frame)
 	switch reason {
 	case roce.OK:
 	case roce.NotRoCE, roce.Short:
@@ -22,14 +22,17 @@ func (s *Summary) roce(p captured) line {
 	if known < bthLen {
 		return nil // nothing known but the port
 	}
-	s.RoCE++
+	s.count(packet.Transport())
 	op := packet.Opcode()
 	l := line{
-		{"protocol", "RoCEv2"}, {"source", packet.Src().String()}, {"destination", packet.Dst().String()}, {"opcode", op.String()},
+		{"protocol", packet.Transport().String()}, {"source", packet.Src().String()}, {"destination", packet.Dst().String()}, {"opcode", op.String()},
 		{"qp", packet.QPN().String()}, {"psn", packet.PSN().String()}, {"ack_req", packet.AckReq()},
 	}
 	if space, source := packet.Source(); source {
 		l.add("space", space.String())
+	}
+	if flags := packet.Reserved(); flags != 0 {
+		l.add("flags", fmt.Sprintf("0x%02x", flags))
 	}
 	if syndrome, ok := packet.Syndrome(); ok && known >= op.HeaderLen() {
 		l.add("syndrome", roce.AckString(syndrome))
@@ -37,7 +40,11 @@ func (s *Summary) roce(p captured) line {
 	if n, ok := packet.DMALength(); ok && known >= op.HeaderLen() {
 		l.add("dma", n)
 	}
-	l.add("data", len(packet.Data()))
+	if packet.Transport() == roce.RoCEv2 {
+		l.add("data", len(packet.Data()))
+	} else {
+		l.add("octets", len(packet.P())) // where the data begins is not known
+	}
 	l.add("source_port", packet.SrcPort())
 	l.add("tos", fmt.Sprintf("0x%02x", packet.TOS()))
 	if !packet.IPv6() {
@@ -47,10 +54,22 @@ func (s *Summary) roce(p captured) line {
 	return l
 }
 
-// bthLen is the octets of a RoCEv2 packet that say what it is.
+// count counts a packet.
+func (s *Summary) count(t roce.Transport) {
+	s.RoCE++
+	switch t {
+	case roce.VeRoCE:
+		s.VeRoCE++
+	case roce.MRC:
+		s.MRC++
+	default:
+	}
+}
+
+// bthLen is the octets of a packet that say what it is.
 const bthLen = 12
 
-// refused returns the line of a RoCEv2 packet that CREM passes by.
+// refused returns the line of a packet that CREM passes by. What it is but for its port is not known, so it is called RoCEv2.
 func (s *Summary) refused(p captured, reason roce.Reason) line {
 	s.Refused++
 	l := line{{"protocol", "RoCEv2"}}

@@ -84,17 +84,17 @@ one). A queue pair has a flow for its requests and one for its responses. LOSS i
 }
 
 func flowRows(flows []agentapi.Flow, wide bool) [][]string {
-	head := []string{"ROLE", "SOURCE", "DESTINATION", "QPN", "SPACE", "DOMAIN", "PROFILE", "STATE", "K", "M", "LOSS", "RESTORED"}
+	head := []string{"ROLE", "SOURCE", "DESTINATION", "QPN", "TRANSPORT", "SPACE", "DOMAIN", "PROFILE", "STATE", "K", "M", "LOSS", "RESTORED"}
 	if wide {
 		head = append(head, "SCHEME", "T", "SRTT", "SOURCES", "OVERHEAD", "HELD", "PEER", "FLOW", "WORKER", "WHY")
 	}
 	rows := [][]string{head}
 	for i := range flows {
 		f := &flows[i]
-		row := []string{f.Role, f.Source, f.Destination, fmt.Sprintf("0x%06x", f.QPN), f.Space, orDash(f.Domain), orDash(f.Profile), f.State,
+		row := []string{f.Role, f.Source, f.Destination, fmt.Sprintf("0x%06x", f.QPN), f.Transport, f.Space, orDash(f.Domain), orDash(f.Profile), f.State,
 			number(f.K), strconv.Itoa(f.M), share(f.Loss), count(float64(f.Restored))}
 		if !protected(f) {
-			row[8], row[9] = "-", "-"
+			row[9], row[10] = "-", "-"
 		}
 		if wide {
 			row = append(row, orDash(f.Scheme), number(f.T), milliseconds(f.SRTT), count(float64(f.SourcePackets)), share(ratio(float64(f.RepairOctets), float64(f.SourceOctets))),

@@ -143,7 +143,7 @@ func printNode(out io.Writer, format, name string, r *render.Result) error {
 	}
 	head := []string{"DOMAIN", "RULE", "PROFILE", "SOURCE", "TO"}
 	if format == "wide" {
-		head = append(head, "K", "MAX M", "EPSILON", "DELIVERY", "MAX HOLD", "STRATEGY")
+		head = append(head, "K", "MAX M", "EPSILON", "DELIVERY", "MAX HOLD", "STRATEGY", "TRANSPORTS")
 	}
 	rows := [][]string{head}
 	profiles := map[v1alpha1.ObjectName]*v1alpha1.NodeProfile{}
@@ -154,7 +154,7 @@ func printNode(out io.Writer, format, name string, r *render.Result) error {
 		for i, rule := range d.Rules {
 			row := []string{string(d.Name), fmt.Sprint(i + 1), string(rule.Profile), sourceText(rule), list(rule.DestinationSites, "every other site")}
 			if pr := profiles[rule.Profile]; format == "wide" && pr != nil {
-				row = append(row, fmt.Sprint(pr.K), fmt.Sprint(pr.MaxRepairSymbols), pr.Epsilon, string(pr.Delivery), milliseconds(float64(pr.MaxHoldMicroseconds)/1e6), string(pr.RepairStrategy))
+				row = append(row, fmt.Sprint(pr.K), fmt.Sprint(pr.MaxRepairSymbols), pr.Epsilon, string(pr.Delivery), milliseconds(float64(pr.MaxHoldMicroseconds)/1e6), string(pr.RepairStrategy), transportsText(d.Transports))
 			}
 			rows = append(rows, row)
 		}
@@ -163,6 +163,17 @@ func printNode(out io.Writer, format, name string, r *render.Result) error {
 		}
 	}
 	return table(out, rows)
+}
+
+func transportsText(t *v1alpha1.Transports) string {
+	names := []string{"RoCEv2"}
+	if t != nil && t.VeRoCE != nil {
+		names = append(names, fmt.Sprintf("veRoCE (port %d)", *t.VeRoCE.Port))
+	}
+	if t != nil && t.MRC != nil {
+		names = append(names, "MRC")
+	}
+	return strings.Join(names, ", ")
 }
 
 func sourceText(r v1alpha1.NodeRule) string {

@@ -162,6 +162,9 @@ func (r *rendering) conflict(d *v1alpha1.CREMDomain) (reason, other, message str
 		if shared, ok := sharedUplink(old, d); ok {
 			return v1alpha1.ReasonUplinkConflict, old.Name, fmt.Sprintf("on node %s %s: name different interfaces in spec.nodes.uplinks of this domain and of the older domain %s", r.facts.Name, shared, old.Name)
 		}
+		if reason, message := transportConflict(old, d, r.facts.Name); reason != "" {
+			return reason, old.Name, message
+		}
 		for _, site := range old.Spec.Sites {
 			if site.Name == old.Spec.Site {
 				continue
@@ -205,13 +208,14 @@ func uplinks(d *v1alpha1.CREMDomain) []v1alpha1.InterfaceName {
 func (r *rendering) domain(d *v1alpha1.CREMDomain) v1alpha1.NodeDomain {
 	s := &d.Spec
 	out := v1alpha1.NodeDomain{
-		Name:      v1alpha1.ObjectName(d.Name),
-		Port:      s.Port,
-		Site:      s.Site,
-		IPsec:     s.IPsec,
-		Reporters: canonical(s.Reporters),
-		Uplinks:   uplinks(d),
-		Rules:     r.rules(d),
+		Name:       v1alpha1.ObjectName(d.Name),
+		Port:       s.Port,
+		Site:       s.Site,
+		IPsec:      s.IPsec,
+		Reporters:  canonical(s.Reporters),
+		Transports: transports(d),
+		Uplinks:    uplinks(d),
+		Rules:      r.rules(d),
 	}
 	for _, site := range s.Sites {
 		out.Sites = append(out.Sites, v1alpha1.NodeSite{Name: site.Name, CIDRs: canonical(site.CIDRs), Gateways: addresses(site.Gateways)})

@@ -141,6 +141,32 @@ func TestReporterIsOffUnlessAskedFor(t *testing.T) {
 	}
 }
 
+// TestTransportsAreResolved: the port of veRoCE is always written, what is not settled stays open, and two domains may say the same (Section 4.4, rule 5).
+func TestTransportsAreResolved(t *testing.T) {
+	bit, port := v1alpha1.RetransmissionBit(3), int32(4794)
+	for _, tc := range []struct{ in, want *v1alpha1.Transports }{
+		{nil, nil},
+		{&v1alpha1.Transports{}, nil},
+		{&v1alpha1.Transports{MRC: &v1alpha1.MRC{RetransmissionBit: &bit}}, &v1alpha1.Transports{MRC: &v1alpha1.MRC{RetransmissionBit: &bit}}},
+		{&v1alpha1.Transports{VeRoCE: &v1alpha1.VeRoCE{}}, &v1alpha1.Transports{VeRoCE: &v1alpha1.VeRoCE{Port: &port}}},
+	} {
+		a, b := newDomain("a", 1, time.Hour), newDomain("b", 2, 0)
+		a.Spec.Transports = tc.in
+		if tc.want != nil {
+			b.Spec.Transports = tc.want.DeepCopy()
+		}
+		got := Node(Objects{Domains: []v1alpha1.CREMDomain{a, b}}, gateway)
+		if len(got.Problems) > 0 || len(got.Spec.Domains) != 2 {
+			t.Fatalf("%+v: problems %+v", tc.in, got.Problems)
+		}
+		for _, d := range got.Spec.Domains {
+			if diff := cmp.Diff(tc.want, d.Transports); diff != "" {
+				t.Errorf("domain %s (-want +got)\n%s", d.Name, diff)
+			}
+		}
+	}
+}
+
 // TestConflicts: the older object wins, then the name; the problem names the other object; the rest is not touched.
 func TestConflicts(t *testing.T) {
 	for _, tc := range []struct {
@@ -152,10 +178,24 @@ func TestConflicts(t *testing.T) {
 		{"port", func(d *v1alpha1.CREMDomain) { d.Spec.Port = 50001 }, v1alpha1.ReasonPortConflict, "port 50001 on node gw1 belongs to the older domain first: write another port"},
 		{"uplink", func(d *v1alpha1.CREMDomain) { d.Spec.Nodes.Uplinks = []v1alpha1.InterfaceName{"wan7", "wan1"} }, v1alpha1.ReasonUplinkConflict, "on node gw1 both domains take uplink wan1: name"},
 		{"uplinks by route", func(d *v1alpha1.CREMDomain) { d.Spec.Nodes.Uplinks = nil }, v1alpha1.ReasonUplinkConflict, "name different interfaces in spec.nodes.uplinks of this domain and of the older domain first"},
+		{"bit of MRC", func(d *v1alpha1.CREMDomain) {
+			bit := v1alpha1.RetransmissionBit(4)
+			d.Spec.Transports = &v1alpha1.Transports{MRC: &v1alpha1.MRC{RetransmissionBit: &bit}}
+		}, v1alpha1.ReasonTransportConflict, "spec.transports.mrc differs on node gw1 from that of the older domain first: "},
+		{"port of veRoCE", func(d *v1alpha1.CREMDomain) {
+			port := int32(4795)
+			d.Spec.Transports = &v1alpha1.Transports{VeRoCE: &v1alpha1.VeRoCE{Port: &port}}
+		}, v1alpha1.ReasonTransportConflict, "spec.transports.veroce differs on node gw1"},
+		{"CREM port that is veRoCE's", func(d *v1alpha1.CREMDomain) { d.Spec.Port = 4794 }, v1alpha1.ReasonPortConflict, "than the older domain first's spec.transports.veroce.port"},
+		{"veRoCE's port that is the CREM port", func(d *v1alpha1.CREMDomain) {
+			port := int32(50001)
+			d.Spec.Transports = &v1alpha1.Transports{VeRoCE: &v1alpha1.VeRoCE{Port: &port}}
+		}, v1alpha1.ReasonPortConflict, "what the other takes as that of veRoCE"},
 		{"prefix", func(d *v1alpha1.CREMDomain) { d.Spec.Sites[1].CIDRs = []v1alpha1.CIDR{"10.2.3.0/24"} }, v1alpha1.ReasonPrefixConflict, "10.2.3.0/24 of site west overlaps 10.2.0.0/16 of site west of the older domain first"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			first, second, third := newDomain("first", 1, 3*time.Hour), newDomain("second", 2, 2*time.Hour), newDomain("third", 3, time.Hour)
+			first.Spec.Transports = &v1alpha1.Transports{VeRoCE: &v1alpha1.VeRoCE{}, MRC: &v1alpha1.MRC{}}
 			tc.change(&second)
 			got := Node(Objects{Domains: []v1alpha1.CREMDomain{third, second, first}}, gateway)
 			if len(got.Problems) == 0 {
@@ -364,6 +404,9 @@ func TestOrderOfObjectsDoesNotMatter(t *testing.T) {
 			d.Spec.Sites[1].CIDRs = append(d.Spec.Sites[1].CIDRs, "fd00::/16")
 		case 3:
 			d.Spec.Site = "nowhere"
+		case 4:
+			bit := v1alpha1.RetransmissionBit(rng.IntN(7))
+			d.Spec.Transports = &v1alpha1.Transports{MRC: &v1alpha1.MRC{RetransmissionBit: &bit}}
 		}
 		d.Spec.ProfileRef = &v1alpha1.ProfileReference{Name: v1alpha1.ObjectName(fmt.Sprintf("p%02d", rng.IntN(400)))}
 		objs.Domains = append(objs.Domains, d)
@@ -393,7 +436,7 @@ func TestOrderOfObjectsDoesNotMatter(t *testing.T) {
 		return string(raw)
 	}
 	want := canon(Node(objs, gateway))
-	for _, reason := range []string{v1alpha1.ReasonPortConflict, v1alpha1.ReasonUplinkConflict, v1alpha1.ReasonPrefixConflict, v1alpha1.ReasonTooMany, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonProfileNotFound} {
+	for _, reason := range []string{v1alpha1.ReasonPortConflict, v1alpha1.ReasonUplinkConflict, v1alpha1.ReasonPrefixConflict, v1alpha1.ReasonTransportConflict, v1alpha1.ReasonTooMany, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonProfileNotFound} {
 		if !strings.Contains(want, reason) {
 			t.Fatalf("the objects bring about no %s: this test shows less than it should", reason)
 		}

@@ -61,6 +61,7 @@ func ValidateDomain(d *v1alpha1.CREMDomain) []Fault {
 			v.fault("spec.reporter.mode", s.Reporter.Mode, "reports to senders that believe nobody: write the addresses of the domain's nodes in spec.reporters")
 		}
 	}
+	v.transports(s)
 	if n := s.Nodes; n != nil {
 		v.selector("spec.nodes.selector", n.Selector)
 		v.uplinks("spec.nodes.uplinks", n.Uplinks)

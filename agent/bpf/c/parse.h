@@ -101,7 +101,9 @@ static long past_extension(__u32 i, struct walk *w)
 	return 0;
 }
 
-static __always_inline bool find_ipv6(struct __sk_buff *skb, struct view *v)
+/* Not inlined, so that the walk has a stack of its own: compilers use a place twice, and without the capability PERFMON the verifier lets nothing overwrite
+ * half of a place in which a pointer was kept. */
+static __attribute__((noinline)) bool find_ipv6(struct __sk_buff *skb, struct view *v)
 {
 	struct ipv6hdr ip;
 	struct walk w = { .skb = skb, .at = v->ip + sizeof(ip) };

@@ -48,6 +48,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.FlowSelectorApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("IPsec"):
 		return &apiv1alpha1.IPsecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MRC"):
+		return &apiv1alpha1.MRCApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeCapabilities"):
 		return &apiv1alpha1.NodeCapabilitiesApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeDomain"):
@@ -70,6 +72,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.SiteApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SiteHealth"):
 		return &apiv1alpha1.SiteHealthApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Transports"):
+		return &apiv1alpha1.TransportsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VeRoCE"):
+		return &apiv1alpha1.VeRoCEApplyConfiguration{}
 
 	}
 	return nil

@@ -25,6 +25,8 @@ func Parser() *typed.Parser {
 var parserOnce sync.Once
 var parser *typed.Parser
 var schemaYAML = typed.YAMLObject(`types:
+- name: dev.crem.crem.api.v1alpha1.AcknowledgementOpcode
+  scalar: numeric
 - name: dev.crem.crem.api.v1alpha1.Address
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.CIDR
@@ -82,6 +84,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: transports
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.Transports
 - name: dev.crem.crem.api.v1alpha1.CREMDomainStatus
   map:
     fields:
@@ -386,6 +391,12 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.LossModel
   scalar: string
+- name: dev.crem.crem.api.v1alpha1.MRC
+  map:
+    fields:
+    - name: retransmissionBit
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.RetransmissionBit
 - name: dev.crem.crem.api.v1alpha1.NodeAddress
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.NodeCapabilities
@@ -441,6 +452,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: transports
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.Transports
     - name: uplinks
       type:
         list:
@@ -592,6 +606,8 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: dev.crem.crem.api.v1alpha1.ReporterMode
 - name: dev.crem.crem.api.v1alpha1.ReporterMode
   scalar: string
+- name: dev.crem.crem.api.v1alpha1.RetransmissionBit
+  scalar: numeric
 - name: dev.crem.crem.api.v1alpha1.Scheme
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.Site
@@ -631,6 +647,33 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.SourceKind
   scalar: string
+- name: dev.crem.crem.api.v1alpha1.Transports
+  map:
+    fields:
+    - name: mrc
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.MRC
+    - name: veroce
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.VeRoCE
+- name: dev.crem.crem.api.v1alpha1.VeRoCE
+  map:
+    fields:
+    - name: port
+      type:
+        scalar: numeric
+    - name: responseACKOpcode
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.AcknowledgementOpcode
+    - name: responseSACKOpcode
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.AcknowledgementOpcode
+    - name: retransmissionBit
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.RetransmissionBit
+    - name: sackOpcode
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.AcknowledgementOpcode
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
   map:
     fields:

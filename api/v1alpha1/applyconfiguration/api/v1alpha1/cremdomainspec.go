@@ -26,6 +26,9 @@ type CREMDomainSpecApplyConfiguration struct {
 	Reporters []apiv1alpha1.CIDR `json:"reporters,omitempty"`
 	// reporter makes the nodes of the domain Path Reporters (Section 8.2 of the protocol). Absent: they report nothing.
 	Reporter *ReporterApplyConfiguration `json:"reporter,omitempty"`
+	// transports are those whose flows are protected beside RoCEv2's (Section 4.4 of the protocol). Absent: RoCEv2 alone. Write the same at every
+	// site. What two domains on one node say of a transport must be the same.
+	Transports *TransportsApplyConfiguration `json:"transports,omitempty"`
 	// nodes says which nodes of this cluster stand on the paths between the sites. Absent: no node of the cluster. An agent
 	// that runs without Kubernetes takes part in every domain that it is given.
 	Nodes *DomainNodesApplyConfiguration `json:"nodes,omitempty"`
@@ -91,6 +94,14 @@ func (b *CREMDomainSpecApplyConfiguration) WithReporters(values ...apiv1alpha1.C
 // If called multiple times, the Reporter field is set to the value of the last call.
 func (b *CREMDomainSpecApplyConfiguration) WithReporter(value *ReporterApplyConfiguration) *CREMDomainSpecApplyConfiguration {
 	b.Reporter = value
+	return b
+}
+
+// WithTransports sets the Transports field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Transports field is set to the value of the last call.
+func (b *CREMDomainSpecApplyConfiguration) WithTransports(value *TransportsApplyConfiguration) *CREMDomainSpecApplyConfiguration {
+	b.Transports = value
 	return b
 }
 

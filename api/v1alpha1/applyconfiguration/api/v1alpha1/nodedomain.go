@@ -27,6 +27,8 @@ type NodeDomainApplyConfiguration struct {
 	Reporters []apiv1alpha1.NodePrefix `json:"reporters,omitempty"`
 	// reporter is what the node reports; absent: nothing. An agent that does not know the mode reports nothing.
 	Reporter *apiv1alpha1.ReporterMode `json:"reporter,omitempty"`
+	// transports are those whose flows are protected beside RoCEv2's, the port of veRoCE always written.
+	Transports *TransportsApplyConfiguration `json:"transports,omitempty"`
 	// uplinks are the interfaces that lead to the other sites; empty: the agent finds them by the routes.
 	Uplinks []apiv1alpha1.InterfaceName `json:"uplinks,omitempty"`
 	// maxRepairBitsPerSecond bounds the node's repair traffic for this domain; 0: no bound.
@@ -101,6 +103,14 @@ func (b *NodeDomainApplyConfiguration) WithReporters(values ...apiv1alpha1.NodeP
 // If called multiple times, the Reporter field is set to the value of the last call.
 func (b *NodeDomainApplyConfiguration) WithReporter(value apiv1alpha1.ReporterMode) *NodeDomainApplyConfiguration {
 	b.Reporter = &value
+	return b
+}
+
+// WithTransports sets the Transports field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Transports field is set to the value of the last call.
+func (b *NodeDomainApplyConfiguration) WithTransports(value *TransportsApplyConfiguration) *NodeDomainApplyConfiguration {
+	b.Transports = value
 	return b
 }
 
