@@ -28,7 +28,7 @@ cp agent/bpf/generate.go "$copy/agent/bpf/"
 cp -r agent/bpf/c "$copy/agent/bpf/"
 (cd "$copy" && go generate ./agent/bpf)
 
-for f in crem_bpfel.go crem_bpfel.o; do
+for f in crem_bpfel.go crem_bpfel.o wan_bpfel.go wan_bpfel.o; do
 	if ! cmp -s "agent/bpf/$f" "$copy/agent/bpf/$f"; then
 		echo "verify-bpf: agent/bpf/$f is not what agent/bpf/c makes: run 'make bpf' and commit" >&2
 		exit 1

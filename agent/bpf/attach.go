@@ -61,6 +61,19 @@ func (h hook) attachType() ebpf.AttachType {
 	return ebpf.AttachTCXEgress
 }
 
+// hooks are the links of one set of programs, by their places.
+type hooks struct {
+	links map[hook]*attachedLink
+	pins  *pins // nil: links end with the process
+}
+
+// seat is what belongs on a hook, and where among the programs that are there.
+type seat struct {
+	program *ebpf.Program
+	name    string
+	anchor  link.Anchor
+}
+
 // attachedLink is a link that this process holds. It holds pinned links too, so that a pin that vanishes under a
 // running agent (a second mount over the folder) takes nothing away.
 type attachedLink struct{ link.Link }
@@ -76,17 +89,17 @@ func (o *Objects) Attach(ifindex int, bare bool) (Attachment, error) {
 	}
 	var err error
 	// Injected frames must be turned round before the first packet is held.
-	if a.Egress, err = o.attach(hook{ifindex, Egress}, o.kernel.CremEgress, cremProgCremEgress, &a.Unchecked); err != nil {
+	if a.Egress, err = o.attach(hook{ifindex, Egress}, seat{o.kernel.CremEgress, cremProgCremEgress, link.Head()}, &a.Unchecked); err != nil {
 		return a, err
 	}
-	a.Ingress, err = o.attach(hook{ifindex, Ingress}, ingress, name, &a.Unchecked)
+	a.Ingress, err = o.attach(hook{ifindex, Ingress}, seat{ingress, name, link.Head()}, &a.Unchecked)
 	return a, err
 }
 
-func (o *Objects) attach(h hook, program *ebpf.Program, name string, unchecked *bool) (Op, error) {
+func (o *hooks) attach(h hook, s seat, unchecked *bool) (Op, error) {
 	op := Created
 	if l, ok := o.links[h]; ok {
-		err := l.Update(program)
+		err := l.Update(s.program)
 		if err == nil {
 			return Updated, o.repin(h, l)
 		}
@@ -98,17 +111,17 @@ func (o *Objects) attach(h hook, program *ebpf.Program, name string, unchecked *
 			return "", err
 		}
 	}
-	found, known, err := orphan(h, name)
+	found, known, err := orphan(h, s.name)
 	switch {
 	case err != nil:
 		return "", err
 	case found != nil:
-		return TakenOver, o.takeOver(h, found, program)
+		return TakenOver, o.takeOver(h, found, s.program)
 	case !known:
 		*unchecked = true
 	}
 	l, err := link.AttachTCX(link.TCXOptions{
-		Interface: h.ifindex, Program: program, Attach: h.attachType(), Anchor: link.Head(),
+		Interface: h.ifindex, Program: s.program, Attach: h.attachType(), Anchor: s.anchor,
 	})
 	if err != nil {
 		return "", explain(err, "attach to %s", h)
@@ -149,7 +162,7 @@ func programName(id ebpf.ProgramID) (string, error) {
 	return info.Name, nil
 }
 
-func (o *Objects) takeOver(h hook, found *link.AttachedProgram, program *ebpf.Program) error {
+func (o *hooks) takeOver(h hook, found *link.AttachedProgram, program *ebpf.Program) error {
 	orphaned := func(err error) error {
 		return &Error{Op: fmt.Sprintf("attach to %s", h), Class: ErrOrphanProgram, Err: err,
 			Hint: "remove it with the tool that attached it, or restart the node"}
@@ -169,7 +182,7 @@ func (o *Objects) takeOver(h hook, found *link.AttachedProgram, program *ebpf.Pr
 }
 
 // keep takes a new link into account and pins it.
-func (o *Objects) keep(h hook, l link.Link) error {
+func (o *hooks) keep(h hook, l link.Link) error {
 	o.links[h] = &attachedLink{l}
 	if o.pins == nil {
 		return nil
@@ -181,7 +194,7 @@ func (o *Objects) keep(h hook, l link.Link) error {
 }
 
 // repin pins a link again whose pin somebody removed.
-func (o *Objects) repin(h hook, l *attachedLink) error {
+func (o *hooks) repin(h hook, l *attachedLink) error {
 	if o.pins == nil {
 		return nil
 	}
@@ -193,7 +206,7 @@ func (o *Objects) repin(h hook, l *attachedLink) error {
 }
 
 // release gives a link and its pin up.
-func (o *Objects) release(h hook) error {
+func (o *hooks) release(h hook) error {
 	l, ok := o.links[h]
 	if !ok {
 		return nil
@@ -215,14 +228,14 @@ func (o *Objects) release(h hook) error {
 }
 
 // Detach takes our programs off an interface, which may be gone already. Without any there it does nothing.
-func (o *Objects) Detach(ifindex int) error {
+func (o *hooks) Detach(ifindex int) error {
 	// Nothing may be held any more when injected frames stop being turned round.
 	return errors.Join(o.release(hook{ifindex, Ingress}), o.release(hook{ifindex, Egress}))
 }
 
 // Attached lists the indices of the interfaces on which programs of ours are attached, in ascending order: those of this
 // process, and those of earlier ones with the same PinDir. Interfaces that are gone are not in it.
-func (o *Objects) Attached() []int {
+func (o *hooks) Attached() []int {
 	found := map[int]bool{}
 	for h, l := range o.links {
 		if l.ifindex() == h.ifindex {
@@ -242,7 +255,7 @@ func (l *attachedLink) ifindex() int {
 }
 
 // findLinks opens the links that earlier agents pinned.
-func (o *Objects) findLinks() error {
+func (o *hooks) findLinks() error {
 	hooks, err := o.pins.links()
 	if err != nil {
 		return err

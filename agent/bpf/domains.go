@@ -110,17 +110,17 @@ func (o *Objects) SetDomains(domains []Domain, local []netip.Addr) error {
 }
 
 // change is what makes a map's content the wanted one.
-type change[K comparable] struct {
+type change[K, V comparable] struct {
 	to     *ebpf.Map
-	put    map[K]uint32
+	put    map[K]V
 	forget []K
 }
 
-func difference[K comparable](m *ebpf.Map, want map[K]uint32) (*change[K], error) {
-	c := &change[K]{to: m, put: map[K]uint32{}}
-	have := map[K]uint32{}
+func difference[K, V comparable](m *ebpf.Map, want map[K]V) (*change[K, V], error) {
+	c := &change[K, V]{to: m, put: map[K]V{}}
+	have := map[K]V{}
 	var key K
-	var value uint32
+	var value V
 	it := m.Iterate()
 	for it.Next(&key, &value) {
 		have[key] = value
@@ -141,7 +141,7 @@ func difference[K comparable](m *ebpf.Map, want map[K]uint32) (*change[K], error
 	return c, nil
 }
 
-func (c *change[K]) add() error {
+func (c *change[K, V]) add() error {
 	for key, value := range c.put {
 		if err := c.to.Put(&key, &value); err != nil {
 			return explain(err, "add to %s", c.to)
@@ -150,7 +150,7 @@ func (c *change[K]) add() error {
 	return nil
 }
 
-func (c *change[K]) remove() error {
+func (c *change[K, V]) remove() error {
 	for i := range c.forget {
 		if err := c.to.Delete(&c.forget[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return explain(err, "remove from %s", c.to)

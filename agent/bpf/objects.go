@@ -20,7 +20,7 @@ import (
 type Objects struct {
 	config Config
 	kernel cremObjects
-	pins   *pins // nil without PinDir
+	hooks
 
 	flows  []flow
 	rings  []ring
@@ -33,8 +33,6 @@ type Objects struct {
 	free []int // unused flow indices, the longest unused first
 	keys map[int]packet.FlowKey
 	live map[packet.FlowKey]int
-
-	links map[hook]*attachedLink
 }
 
 var _ packet.Holder = (*Objects)(nil)
@@ -47,7 +45,7 @@ func Load(config Config) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Objects{config: config, links: map[hook]*attachedLink{},
+	o := &Objects{config: config, hooks: hooks{links: map[hook]*attachedLink{}},
 		keys: map[int]packet.FlowKey{}, live: map[packet.FlowKey]int{}}
 	if err := o.load(); err != nil {
 		return nil, errors.Join(err, o.Close())
@@ -84,7 +82,7 @@ func (o *Objects) load() error {
 	if o.pins == nil {
 		return nil
 	}
-	if err := o.pins.save(&o.kernel.cremMaps, o.reused); err != nil {
+	if err := o.pins.save(o.kernel.byName(), o.reused); err != nil {
 		return err
 	}
 	return o.findLinks()
@@ -116,17 +114,26 @@ func (o *Objects) mapMemory() error {
 }
 
 func (o *Objects) mmap(m *ebpf.Map, octets int) ([]byte, error) {
+	memory, err := mapPages(m, octets)
+	if err != nil {
+		return nil, err
+	}
+	o.mapped = append(o.mapped, memory)
+	return memory[:octets], nil
+}
+
+// mapPages maps the pages of an array that has so many octets, and touches them.
+func mapPages(m *ebpf.Map, octets int) ([]byte, error) {
 	page := os.Getpagesize()
 	memory, err := unix.Mmap(m.FD(), 0, (octets+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, explain(err, "map %d octets of %s", octets, m)
 	}
-	o.mapped = append(o.mapped, memory)
 	for i := 0; i < octets; i += page {
 		// Adding nothing writes the page and disturbs no program that uses it.
 		(*atomic.Uint64)(unsafe.Pointer(&memory[i])).Add(0)
 	}
-	return memory[:octets], nil
+	return memory, nil
 }
 
 // forget ends what a dead agent left in the maps: its flows pass from here on, its frames are skipped. The boundary

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"crem.dev/crem/agent/packet"
 )
 
 // pins is the folder of pinned maps and links, locked against a second agent:
@@ -84,7 +87,7 @@ func (p *pins) maps(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 func pinned(name string) bool { return len(name) > 0 && name[0] != '.' }
 
 // save pins new maps and removes the pins of maps that no later agent can use.
-func (p *pins) save(maps *cremMaps, reused bool) error {
+func (p *pins) save(maps map[string]*ebpf.Map, reused bool) error {
 	if !reused {
 		if err := removeMaps(p.mapsDir()); err != nil {
 			return explain(err, "remove unfit maps")
@@ -92,7 +95,7 @@ func (p *pins) save(maps *cremMaps, reused bool) error {
 		if err := os.MkdirAll(p.mapsDir(), dirMode); err != nil {
 			return explain(err, "make folder %s", p.mapsDir())
 		}
-		for name, m := range maps.byName() {
+		for name, m := range maps {
 			if err := m.Pin(filepath.Join(p.mapsDir(), name)); err != nil {
 				return explain(err, "pin map %s", name)
 			}
@@ -123,10 +126,11 @@ func (m *cremMaps) byName() map[string]*ebpf.Map {
 
 // removeMaps removes a folder of pinned maps, and nothing in it that isn't one of ours by name.
 func removeMaps(dir string) error {
-	names := (&cremMaps{}).byName()
-	for name := range names {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+	for _, names := range [...]map[string]*ebpf.Map{(&cremMaps{}).byName(), (&wanMaps{}).byName()} {
+		for name := range names {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
 		}
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -151,9 +155,26 @@ func (p *pins) removeLink(h hook) error {
 	return nil
 }
 
+// longestPromise bounds how long Uninstall waits, whatever the map says.
+const longestPromise = 10 * time.Second
+
 // Uninstall removes the links and maps that agents with this pin folder left, and the folder; nothing else. The programs
-// are detached when it returns, if no agent is running. Errors are of type *Error.
+// are detached when it returns, if no agent is running. It first waits, a few seconds at most, until no other site uses a tunnel to this node
+// any more. Errors are of type *Error.
 func Uninstall(pinDir string) error {
+	promised, err := PromisedTo(pinDir)
+	if err != nil {
+		return err
+	}
+	time.Sleep(min(promised-packet.Now(), longestPromise)) // at once for what is past
+	if err := RemoveTunnels(pinDir); err != nil {
+		return err
+	}
+	return uninstall(pinDir)
+}
+
+// uninstall removes one set of programs with their folder.
+func uninstall(pinDir string) error {
 	if _, err := os.Stat(pinDir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

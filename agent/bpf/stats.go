@@ -2,6 +2,8 @@
 
 package bpf
 
+import "github.com/cilium/ebpf"
+
 // Reason says what became of a packet in the programs. The order is that of enum reason in maps.h.
 type Reason uint8
 
@@ -57,16 +59,25 @@ type Stats [Reasons]uint64
 
 // Stats reads the counters. It may be called at any time.
 func (o *Objects) Stats() (Stats, error) {
-	var total Stats
-	for i := range total {
-		var perCPU []uint64
-		key := uint32(i)
-		if err := o.kernel.CremCounts.Lookup(&key, &perCPU); err != nil {
-			return total, explain(err, "read counter %s", Reason(i))
+	var s Stats
+	for i := range s {
+		n, err := total(o.kernel.CremCounts, uint32(i))
+		if err != nil {
+			return s, explain(err, "read counter %s", Reason(i))
 		}
-		for _, n := range perCPU {
-			total[i] += n
-		}
+		s[i] = n
 	}
-	return total, nil
+	return s, nil
+}
+
+// total adds what all CPUs counted under a key.
+func total(m *ebpf.Map, key uint32) (sum uint64, err error) {
+	var perCPU []uint64
+	if err := m.Lookup(&key, &perCPU); err != nil {
+		return 0, err
+	}
+	for _, n := range perCPU {
+		sum += n
+	}
+	return sum, nil
 }

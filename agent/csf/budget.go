@@ -38,7 +38,7 @@ type allowance struct {
 // packets, whose ordinary symbols would take all of the floor: then no request is answered, and RDMA resends what one symbol would have saved.
 func (f *Flow) allowance(now time.Duration) allowance {
 	past := f.window.sum(now, f.rtt.smoothed())
-	limit := max(int64(f.params.MaxRepairRatio*float64(past.source)), f.leastBudget())
+	limit := max(int64(f.params.MaxRepairRatio*(1-f.warning.Withheld)*float64(past.source)), f.leastBudget())
 	if f.restrained(now) {
 		limit = min(limit, f.restraint.limit(past.source))
 	}

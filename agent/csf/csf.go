@@ -117,6 +117,7 @@ type Flow struct {
 	redundancy redundancy
 	repairPath repairPath
 	restraint  restraint
+	warning    Warning
 	path       path
 	delay      *delay        // of the path to the peer, nil before the first report
 	tripAt     time.Duration // the round trip of it that the flow took last

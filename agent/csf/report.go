@@ -37,7 +37,7 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	f.failures = 0 // the peer is at work: the next back-off starts small
 
 	lost, congested := f.path.transmission(now, lostOf(m))
-	congested = congested || float64(m.CEMarked) > congestedCE*float64(m.Received)
+	congested = congested || f.warning.Congested || float64(m.CEMarked) > congestedCE*float64(m.Received)
 	f.followDelay(now)
 	f.delay.report(m.Expected, lostOf(m), congested || lost < lostOf(m))
 	f.estimate(interval{

@@ -43,5 +43,19 @@ func (r *restraint) limit(source int64) int64 {
 
 // restrained reports whether the path is congested, as far as the flow knows.
 func (f *Flow) restrained(now time.Duration) bool {
-	return now < f.restraint.until || f.delay.congestion()
+	return now < f.restraint.until || f.delay.congestion() || f.warning.Early
 }
+
+// Warning is what the nodes of the WAN say of congestion on the flow's path, as an ingress takes it (docs/wan-ecn.md). The zero value
+// is a path of which nothing was said.
+type Warning struct {
+	Early     bool    // repair traffic must not grow
+	Congested bool    // losses are congestion
+	Withheld  float64 // part of the flow's repair budget that it must not use, from 0 to 1
+}
+
+// Warning returns what SetWarning said last.
+func (f *Flow) Warning() Warning { return f.warning }
+
+// SetWarning makes w what is known from now on.
+func (f *Flow) SetWarning(w Warning) { f.warning = w }

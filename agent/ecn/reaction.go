@@ -183,6 +183,9 @@ func (r *Reaction) Take(now time.Duration, octets int) bool {
 	return true
 }
 
+// Observe counts a packet that has left, where somebody else holds the flow to the rate: a cut starts from what the flow sends.
+func (r *Reaction) Observe(now time.Duration, octets int) { r.meter.add(now, octets) }
+
 // ReadyAt returns when a packet that Take refuses now will pass, if no CNP comes in between; it may be a little early.
 func (r *Reaction) ReadyAt(now time.Duration, octets int) time.Duration {
 	r.settle(now)

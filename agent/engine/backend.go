@@ -4,7 +4,9 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"time"
 
 	"crem.dev/crem/agent/bpf"
 	"crem.dev/crem/agent/ipsec"
@@ -27,6 +29,11 @@ type Backend interface {
 	SetDomains(domains []bpf.Domain, local []netip.Addr) error
 	// SetTransports says what is recognised beside RoCEv2, to the programs, to the taps that are open, and to those that OpenTaps opens from now on.
 	SetTransports(r packet.Recognised, open []packet.Tap) error
+	// Tunnels loads the programs of tunnels; they are on no uplink yet but where an earlier agent left them.
+	Tunnels() (Tunnels, error)
+	// DropTunnels takes them away, and what an earlier agent left of them. Not done: until then another site may still send into a
+	// tunnel to this node.
+	DropTunnels() (done bool, err error)
 	Counters() (map[string]uint64, error)
 	PortCounters(ifindex int) (uplink.Counters, error)
 	FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error)
@@ -37,6 +44,24 @@ type Backend interface {
 	Close() error
 }
 
+// Tunnels are the kernel's programs of tunnels.
+type Tunnels interface {
+	Kept() bool // they outlive the process
+	// Attach puts them on an uplink, whose own programs are there. After an error it may be tried again.
+	Attach(ifindex int) (bpf.Attachment, error)
+	Detach(ifindex int) error
+	Attached() []int
+	Set(bpf.TunnelPlan) error
+	Lease(t bpf.Tunnel, until time.Duration)
+	Leased(t bpf.Tunnel) (until time.Duration, ifindex int)
+	Promise(until time.Duration)
+	Promised() time.Duration
+	Limit(f bpf.TunnelFlow, octetsPerSecond int64, burst, until time.Duration) error
+	Unlimit(f bpf.TunnelFlow) error
+	ReadMark() (bpf.Mark, error) // waits; an error is the end
+	Stats() (bpf.TunnelStats, error)
+}
+
 // Linux is the Backend of a real node.
 type Linux struct {
 	PinDir string // bpffs folder in which links and maps outlive the agent; empty: nothing is pinned
@@ -45,6 +70,7 @@ type Linux struct {
 	objects    *bpf.Objects
 	workers    int
 	recognised packet.Recognised
+	tunnels    *bpf.Tunnels
 }
 
 // defaultMark reads "CREM".
@@ -95,6 +121,43 @@ func (l *Linux) Attach(u uplink.Uplink) (string, error) {
 	return "tcx", nil
 }
 
+// Tunnels implements Backend.
+func (l *Linux) Tunnels() (Tunnels, error) {
+	if l.tunnels != nil {
+		return l.tunnels, nil
+	}
+	tunnels, err := bpf.LoadTunnels(bpf.TunnelConfig{Mark: l.Mark, PinDir: l.PinDir})
+	if err != nil {
+		return nil, err
+	}
+	l.tunnels = tunnels
+	return tunnels, nil
+}
+
+// DropTunnels implements Backend.
+func (l *Linux) DropTunnels() (done bool, err error) {
+	var promised time.Duration
+	switch {
+	case l.tunnels != nil:
+		promised = l.tunnels.Promised()
+	case l.PinDir != "":
+		if promised, err = bpf.PromisedTo(l.PinDir); err != nil {
+			return false, err
+		}
+	}
+	if packet.Now() < promised {
+		return false, nil
+	}
+	if l.tunnels != nil {
+		err = l.tunnels.Close()
+		l.tunnels = nil
+	}
+	if l.PinDir != "" {
+		err = errors.Join(err, bpf.RemoveTunnels(l.PinDir))
+	}
+	return true, err
+}
+
 // Detach implements Backend.
 func (l *Linux) Detach(ifindex int) error { return l.objects.Detach(ifindex) }
 
@@ -111,7 +174,7 @@ func (l *Linux) SetTransports(r packet.Recognised, open []packet.Tap) error {
 	if err := l.objects.SetTransports(r); err != nil || r == l.recognised {
 		return err
 	}
-	if err := packet.Refilter(open, l.Mark, r); err != nil {
+	if err := packet.Refilter(open, r); err != nil {
 		return err
 	}
 	l.recognised = r
@@ -159,8 +222,12 @@ func (l *Linux) WatchPolicies(ctx context.Context, changed func()) error {
 
 // Close implements Backend. Programs stay attached when they are pinned.
 func (l *Linux) Close() error {
-	if l.objects == nil {
-		return nil
+	var errs []error
+	if l.tunnels != nil {
+		errs = append(errs, l.tunnels.Close())
 	}
-	return l.objects.Close()
+	if l.objects != nil {
+		errs = append(errs, l.objects.Close())
+	}
+	return errors.Join(errs...)
 }

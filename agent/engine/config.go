@@ -30,6 +30,7 @@ type Domain struct {
 	ReportDrops bool
 	Uplinks     []string // interface names; empty: the interfaces that route to other sites
 	Rules       []Rule   // most specific first; the first rule that takes a flow decides; no rule: not protected
+	WAN         *WAN     // nil: no flow travels in a tunnel
 	// RequireIPsec: nothing is protected, and no HELLO sent or answered, without XFRM policies (Section 11).
 	RequireIPsec bool
 	// MaxRepairBandwidth bounds the node's repair traffic in bits per second (Section 10); 0: no bound.
@@ -46,6 +47,14 @@ type Site struct {
 	Name     string
 	Prefixes []netip.Prefix
 	Gateways []netip.Addr // empty: HELLO goes to the flow's destination and is taken on the path
+}
+
+// WAN is the tunnels of a domain (docs/wan-ecn.md).
+type WAN struct {
+	Sites         []string // other sites that tunnels lead to
+	Compatibility bool     // outer headers are Not-ECT always
+	PathMTU       int      // octets of the largest IP packet between gateways; 0: the uplinks'
+	LeastRate     int64    // octets per second that congestion leaves every flow
 }
 
 // Rule says which profile protects which flows.

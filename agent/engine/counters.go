@@ -50,6 +50,8 @@ const (
 	dropReporter                 // PATH_REPORT from outside the reporters
 	dropUnsecured                // not covered by the IPsec policies that the domain requires
 	dropMailbox                  // the owner's mailbox is full
+	dropTunnel                   // in a tunnel that is not the domain's
+	dropLease                    // a tunnel's request or answer that fits no tunnel
 	dropReportMemory             // a PATH_REPORT of this node for which the pool had no room
 	dropParse                    // first of the parser's reasons (roce.Reason)
 	numDrops         = dropParse + drop(roce.Version) + 1
@@ -62,7 +64,7 @@ var dropNames = func() [numDrops]string {
 		dropWrongAddress: "wrong_address",
 		dropFlowKind:     "flow_kind", dropNoProfile: "no_profile", dropNotOnPath: "not_on_path", dropOtherPeer: "other_peer",
 		dropHelloRate: "hello_rate", dropReplay: "hello_replayed", dropReporter: "not_a_reporter", dropMailbox: "mailbox_full",
-		dropUnsecured: "not_secured", dropReportMemory: "report_no_memory",
+		dropTunnel: "foreign_tunnel", dropLease: "lease_unexpected", dropUnsecured: "not_secured", dropReportMemory: "report_no_memory",
 	}
 	for r := roce.OK; r <= roce.Version; r++ {
 		n[dropParse+drop(r)] = "roce_" + slug(r.String())

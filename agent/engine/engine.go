@@ -37,6 +37,8 @@ type Options struct {
 	Backend Backend
 	// Realtime asks the system to run this process before ordinary programs; refused, it runs as it is, and Status says so.
 	Realtime bool
+	// Notice is given sentences for the log that no status keeps, from any goroutine. May be nil.
+	Notice func(text string)
 	// Changed is called, from any goroutine, when something that Status shows has changed. May be nil.
 	Changed func()
 }
@@ -67,6 +69,7 @@ type Engine struct {
 	xfrm    policies
 	look    chan struct{} // policies may have changed
 	numbers uint64
+	tunnels tunnels
 	stop    chan struct{}
 	running sync.WaitGroup
 }
@@ -150,6 +153,7 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 		}
 		results = append(results, r)
 	}
+	e.tunnels.plan(e, next, facts.Local)
 	next.resolve(e.workerMemory())
 	e.numbers++
 	next.number = e.numbers
@@ -206,7 +210,7 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		r := e.random()
 		return r - r%n + uint64(id)
 	}
-	return &worker{
+	w := &worker{
 		e: e, id: id, pool: pool, ring: e.backend.Ring(id), inj: inj,
 		csfEnv:     &csf.Env{Pool: pool, Random: random, Node: csf.NewBudget(0)},
 		crfEnv:     crf.NewEnv(pool),
@@ -223,7 +227,9 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		ports:      make(map[int]*port),
 		letters:    make(chan *letter, 4096),
 		calls:      make(chan func(), 16),
-	}, nil
+	}
+	w.cnps = w.newReceiver()
+	return w, nil
 }
 
 // findUplinks asks the system for every domain's interfaces and joins the answers.
@@ -322,7 +328,7 @@ func (e *Engine) openPort(old *snapshot, port uint16) (portState, error) {
 }
 
 func (e *Engine) openUplink(old *snapshot, u uplink.Uplink) (uplinkState, error) {
-	st := uplinkState{name: u.Name, index: u.Index, mtu: u.MTU, why: u.Why}
+	st := uplinkState{name: u.Name, index: u.Index, mtu: u.MTU, bare: u.Bare, why: u.Why}
 	if old != nil {
 		if have := old.uplinkOf(u.Index); have != nil {
 			st.taps, st.port = have.taps, have.port
@@ -427,6 +433,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Unlock()
 	go e.watchSecurity(ctx)
 	e.running.Go(e.readPorts)
+	e.running.Go(e.keepTunnels)
 	watching := make(chan error, 1)
 	go func() { watching <- e.backend.WatchUplinks(ctx, e.reapply) }()
 	var err error

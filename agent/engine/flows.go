@@ -8,6 +8,7 @@ import (
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/ecn"
 	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/roce"
 )
@@ -40,6 +41,11 @@ type sendFlow struct {
 	last    time.Duration
 	packets uint64
 	gone    bool
+
+	reaction *ecn.Reaction // to congestion in the WAN; nil: the flow's domain has no tunnels
+	warned   bool          // it is in force
+	limited  bool          // and the kernel holds the flow to a rate
+	reactAt  time.Duration // when it is to be looked at again
 }
 
 // acknowledged says whether packets of the flow are confirmed by packets of the other direction. Responses of RoCEv2 are not.
@@ -68,6 +74,9 @@ func (f *sendFlow) sent(psn roce.PSN) bool {
 }
 
 func (f *sendFlow) poll(now time.Duration) {
+	if f.warned && now >= f.reactAt {
+		f.w.react(f)
+	}
 	if f.machine == nil {
 		return
 	}
@@ -76,10 +85,14 @@ func (f *sendFlow) poll(now time.Duration) {
 }
 
 func (f *sendFlow) nextDeadline() time.Duration {
-	if f.machine == nil {
-		return roce.Never
+	next := roce.Never
+	if f.warned {
+		next = f.reactAt
 	}
-	return f.machine.NextDeadline()
+	if f.machine != nil {
+		next = min(next, f.machine.NextDeadline())
+	}
+	return next
 }
 
 // recvFlow is a flow that arrives by an uplink: its CRF and its place in the kernel's table.

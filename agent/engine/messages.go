@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"crem.dev/crem/agent/ecn"
 	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/wire"
 )
@@ -36,7 +37,11 @@ func (w *worker) readMessages() bool {
 	for {
 		select {
 		case l := <-w.letters:
-			w.deliver(l.port, &l.m)
+			if ecn.IsCNP(l.m.Data) {
+				w.cnp(&l.m)
+			} else {
+				w.deliver(l.port, &l.m)
+			}
 			letters.Put(l)
 		default:
 			return busy
@@ -55,6 +60,10 @@ func (w *worker) overtakeNothing() {
 // message finds the worker that owns the message's flow and hands it over, or handles it here.
 func (w *worker) message(port uint16, m *packet.Message) {
 	w.counters[countMessages]++
+	if ecn.IsLease(m.Data) || ecn.IsCNP(m.Data) {
+		w.wanMessage(port, m)
+		return
+	}
 	h, err := wire.ParseHeader(m.Data)
 	if err != nil {
 		w.drops[dropMessage]++
@@ -65,6 +74,11 @@ func (w *worker) message(port uint16, m *packet.Message) {
 		w.deliver(port, m)
 		return
 	}
+	w.forward(owner, port, m)
+}
+
+// forward hands a message to the worker that owns its flow.
+func (w *worker) forward(owner int, port uint16, m *packet.Message) {
 	l := letters.Get().(*letter)
 	l.port, l.m = port, *m
 	l.buf = append(l.buf[:0], m.Data...)

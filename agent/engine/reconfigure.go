@@ -28,6 +28,7 @@ func (w *worker) judgeAgain(s *sendFlow) {
 		return
 	}
 	s.verdict = next
+	w.setReaction(s)
 	s.machine.SetPeers(w.now, peersOf(next.domain, next.site, s.key), &w.csfActs)
 	s.machine.SetParams(w.now, w.snap.csfParams(next.profile, u, next.site), &w.csfActs)
 	w.finishSend(s)
@@ -49,6 +50,7 @@ func (w *worker) unprotect(s *sendFlow, why verdict) {
 		s.machine = nil
 	}
 	s.verdict = why
+	w.setReaction(s)
 }
 
 // judgeReceiving applies a new configuration to a flow that arrives. A sender that is outside of the domain from now on is not heard any more: another

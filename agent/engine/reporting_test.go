@@ -22,8 +22,10 @@ import (
 // silent is a tap that nothing comes by.
 type silent struct{ packet.Tap }
 
-func (silent) FD() int                { return 0 }
-func (silent) Stats() packet.TapStats { return packet.TapStats{} }
+func (silent) Close() error               { return nil }
+func (silent) LookIntoTunnels(bool) error { return nil }
+func (silent) FD() int                    { return 0 }
+func (silent) Stats() packet.TapStats     { return packet.TapStats{} }
 
 // outbox is a socket that keeps what is sent.
 type outbox struct {

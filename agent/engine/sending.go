@@ -47,6 +47,10 @@ func (w *worker) tapped(u *uplinkState, f *packet.Frame) {
 		w.drops[dropSuperPacket]++
 		return
 	}
+	if f.Flags&packet.Tunnelled != 0 && !w.snap.ends[f.Outer] {
+		w.drops[dropTunnel]++
+		return
+	}
 	pkt, reason := w.snap.transports.Parse(f.Data)
 	if reason != roce.OK {
 		w.drops[dropParse+drop(reason)]++
@@ -68,6 +72,9 @@ func (w *worker) tapped(u *uplinkState, f *packet.Frame) {
 	}
 	s.last = w.now
 	s.note(&pkt)
+	if s.reaction != nil {
+		s.reaction.Observe(w.now, f.Len)
+	}
 	if s.uplink != u.index && w.now-s.movedAt >= movesEvery {
 		s.uplink, s.movedAt = u.index, w.now
 		w.judgeAgain(s)
@@ -103,6 +110,7 @@ func (w *worker) newSendFlow(u *uplinkState, key roce.FlowKey) *sendFlow {
 // protect starts a CSF for the flow if the configuration wants one.
 func (w *worker) protect(s *sendFlow, u *uplinkState) {
 	s.verdict = w.snap.cfg.judge(u.name, s.key)
+	w.setReaction(s)
 	if s.verdict.profile == nil {
 		return
 	}
@@ -231,6 +239,7 @@ func (w *worker) endedSend(s *sendFlow) {
 func (w *worker) forgetSend(s *sendFlow) {
 	w.endedSend(s)
 	s.gone = true
+	w.endReaction(s)
 	delete(w.sending, s.key)
 	w.timers.set(&s.timed, roce.Never)
 	w.dropNames(s)

@@ -23,7 +23,8 @@ type snapshot struct {
 	cfg     *Config
 	uplinks []uplinkState
 	ports   []portState
-	local   map[netip.Addr]bool // the node's own addresses
+	local   map[netip.Addr]bool  // the node's own addresses
+	ends    map[packet.Ends]bool // outer addresses of what arrives in tunnels, and of what leaves in them
 
 	transports *roce.Transports // that are recognised
 
@@ -42,6 +43,7 @@ type uplinkState struct {
 	name  string
 	index int
 	mtu   int
+	bare  bool // its packets have no Ethernet header
 	why   string
 	taps  []packet.Tap
 	port  *portCounters

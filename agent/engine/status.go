@@ -11,6 +11,7 @@ import (
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/ecn"
 	"crem.dev/crem/agent/reporter"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
@@ -86,6 +87,7 @@ func (e *Engine) overview() (agentapi.Status, *snapshot) {
 		return s, nil
 	}
 	e.describe(&s, snap, results)
+	e.tunnels.describe(&s, e.now(), snap)
 	s.AppliedGeneration = generation
 	for i, w := range e.workers {
 		s.Workers = append(s.Workers, agentapi.Worker{ID: i, LastBeatAge: w.beatAge().Seconds(), Realtime: w.realtime.Load()})
@@ -308,6 +310,16 @@ func (w *worker) reportIO(r *report) {
 	for _, p := range w.ports {
 		for _, x := range [...]*portReporter{&p.out, &p.in} {
 			addReporter(r.counters, r.drops, x.of.Stats())
+		}
+	}
+	for level, n := range w.cnps.Stats().Accepted {
+		if level != int(ecn.LevelNone) && len(w.snap.ends) > 0 {
+			r.counters["cnp_received_"+ecn.Level(level).String()] += n
+		}
+	}
+	for i, n := range w.cnps.Stats().Drops {
+		if n > 0 {
+			r.drops["cnp_"+ecn.DropReason(i).String()] += n
 		}
 	}
 	i := w.inj.Stats()

@@ -9,6 +9,7 @@ import (
 
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
+	"crem.dev/crem/agent/ecn"
 	"crem.dev/crem/agent/fec"
 	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/reporter"
@@ -58,6 +59,7 @@ type worker struct {
 	ports     map[int]*port // Path Reporters, by index of the interface; empty: none is wanted
 	reports   []reporter.Action
 	limits    helloLimits
+	cnps      *ecn.Receiver
 	unknown   bucket // CLOSE answers to unknown Flow IDs
 	pairs     pairing
 	timers    deadlines

@@ -386,6 +386,8 @@ func (b *backend) FindUplinks([]string, []netip.Prefix) (uplink.Facts, error) {
 	}
 	return f, nil
 }
+func (b *backend) Tunnels() (Tunnels, error)                   { return nil, errNoInterface }
+func (b *backend) DropTunnels() (bool, error)                  { return true, nil }
 func (b *backend) WatchUplinks(context.Context, func()) error  { return nil }
 func (b *backend) Leads(netip.Prefix) ([]uplink.Lead, error)   { return nil, nil }
 func (b *backend) ListPolicies() ([]ipsec.Policy, error)       { return nil, nil }

@@ -102,6 +102,14 @@ func (c *scrape) node(s *agentapi.Status) {
 	set(mtuTooSmall, float64(s.MTUTooSmall.Flows))
 	set(mtuNeeded, float64(s.MTUTooSmall.Need))
 	set(mtuAvailable, float64(s.MTUTooSmall.Have))
+	if len(s.Tunnels) > 0 {
+		up := 0.0
+		for _, t := range s.Tunnels {
+			up += oneIf(t.Up)
+		}
+		set(tunnelsWanted, float64(len(s.Tunnels)))
+		set(tunnelsUp, up)
+	}
 	set(ready, oneIf(len(c.source.Unready()) == 0))
 	if s.APIConnected != nil {
 		set(apiConnected, oneIf(*s.APIConnected))

@@ -87,6 +87,7 @@ before a flow was found.
 	reasons("`crem_agent_released_packets_total`", crf.ReleaseCauses, func(i int) string { return label(crf.ReleaseCause(i).String()) })
 	reasons("`crem_agent_late_packets_total`", crf.LateCauses-1, func(i int) string { return label(crf.LateCause(i + 1).String()) })
 	reasons("`crem_agent_kernel_packets_total`", bpf.Reasons, func(i int) string { return bpf.Reason(i).String() })
+	reasons("`crem_agent_tunnel_packets_total`", bpf.Passages, func(i int) string { return bpf.Passage(i).String() })
 	return b.String()
 }
 

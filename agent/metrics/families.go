@@ -74,6 +74,8 @@ const (
 	siteFlows
 	siteRTT
 	siteLoss
+	tunnelsWanted
+	tunnelsUp
 	ready
 	apiConnected
 	numGauges
@@ -102,6 +104,8 @@ var gauges = [numGauges]Family{
 	siteFlows:               gauge("site_flows_protected", "Leaving flows to the site whose peer has acknowledged a configuration.", labelDomain, labelSite),
 	siteRTT:                 gauge("site_rtt_seconds", "Mean of these flows' smoothed round-trip times; not there until one is measured.", labelDomain, labelSite),
 	siteLoss:                gauge("site_loss_ratio", "Mean of these flows' estimates of packet loss, before restoration; not there without flows.", labelDomain, labelSite),
+	tunnelsWanted:           gauge("tunnels_wanted", "Other sites towards which flows should travel in a tunnel."),
+	tunnelsUp:               gauge("tunnels_up", "Of these, those whose tunnel flows go into. To the others they leave outside of it."),
 	ready:                   gauge("ready", "1 when /readyz says so."),
 	apiConnected:            gauge("api_connected", "1 when the API server answered last time; absent without Kubernetes. Traffic does not depend on it."),
 }
@@ -121,6 +125,7 @@ var (
 	requestsSent  = total("requests_sent", "REPAIR_REQUEST messages sent: for a block, for ranges of PSNs, and of both forms for copies (fallback).", labelReason)
 	lossReports   = total("loss_reports", "LOSS_REPORT messages.", labelDirection)
 	pathReports   = total("path_reports", "PATH_REPORT messages: made by this node's Path Reporter (sent), believed by its senders (received).", labelDirection)
+	notified      = total("cnp", "Notifications of congestion in tunnels: sent to where packets with marks entered them, received and acted upon.", labelDirection, labelReason)
 	identified    = total("identifications", "IPv4 Identifications found for restored packets: as predicted (constant, window), solved from the invariant CRC (solved), refused.", labelReason)
 )
 
@@ -172,6 +177,9 @@ var counters = []counter{
 	{"crf_released_*", total("released_packets", "Held packets by why they went on.", labelReason), nil},
 	{"csf_loss_reports", lossReports, []string{received}},
 	{"crf_loss_reports", lossReports, []string{sent}},
+	{"cnp_sent_*", notified, []string{sent}},
+	{"cnp_received_*", notified, []string{received}},
+	{"tunnel_*", total("tunnel_packets", "Packets at tunnels between sites by what became of them (docs/metrics.md lists it). Those that begin with in_ were dropped on arrival.", labelReason), nil},
 	{"kernel_*", total("kernel_packets", "Packets on the uplinks by what the kernel program did with them (docs/metrics.md lists the reasons).", labelReason), nil},
 }
 

@@ -147,6 +147,10 @@ func TestSeriesAreBounded(t *testing.T) {
 	if n := size(gather(t, sites)); n > 300 || n < 290 {
 		t.Errorf("%d series with as many sites as a node can have: at most 300 are allowed, and most of them should show sites", n)
 	}
+	large.tunnels()
+	if n := size(gather(t, large)); n > 300 {
+		t.Errorf("%d series with tunnels besides, at most 300 are allowed", n)
+	}
 	t.Logf("%d series, %d with all domains and uplinks", size(many), size(gather(t, large)))
 	wild := busy(1)
 	for i := range 1000 { // a mistake elsewhere must not become a flood here
@@ -166,6 +170,18 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
+// tunnels adds what a node with tunnels counts.
+func (n *node) tunnels() {
+	n.status.Tunnels = append(n.status.Tunnels, agentapi.Tunnel{Up: true}, agentapi.Tunnel{})
+	names := []string{"cnp_sent_early", "cnp_sent_severe", "cnp_received_early", "cnp_received_severe"}
+	for i := range bpf.Passages {
+		names = append(names, "tunnel_"+bpf.Passage(i).String())
+	}
+	for i, name := range names {
+		n.status.Counters[name] = uint64(1e6 + i)
+	}
+}
+
 // TestLabels: only these, each with its reason in families.go.
 func TestLabels(t *testing.T) {
 	for _, f := range Families() {
@@ -180,6 +196,7 @@ func TestLabels(t *testing.T) {
 // TestEveryCounterIsShownOnce: nothing that the machines count is lost on its way, and the table names nothing that is gone.
 func TestEveryCounterIsShownOnce(t *testing.T) {
 	n := busy(1)
+	n.tunnels()
 	var out strings.Builder
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(NewCollector(n))

@@ -99,11 +99,32 @@ func (c *conversion) domain(d *v1alpha1.NodeDomain) (engine.Domain, bool) {
 	if out.Transports, err = convertTransports(d.Transports); err != nil {
 		return bad("transports: %v", err)
 	}
+	out.WAN = c.wan(d)
 	for _, name := range d.Uplinks {
 		out.Uplinks = append(out.Uplinks, string(name))
 	}
 	out.Rules = c.rules(d)
 	return out, true
+}
+
+// wan converts the tunnels of a domain; with a mode that this agent does not know there is none, which costs nothing but the marks.
+func (c *conversion) wan(d *v1alpha1.NodeDomain) *engine.WAN {
+	if d.WAN == nil {
+		return nil
+	}
+	out := &engine.WAN{PathMTU: int(d.WAN.PathMTU), LeastRate: d.WAN.MinBitsPerSecond / 8}
+	switch d.WAN.Mode {
+	case v1alpha1.WANNormal:
+	case v1alpha1.WANCompatibility:
+		out.Compatibility = true
+	default:
+		c.problem(v1alpha1.KindDomain, d.Name, "wan mode %q is not known to this agent, which makes no tunnel: upgrade the agent, or write Normal or Compatibility", d.WAN.Mode)
+		return nil
+	}
+	for _, name := range d.WAN.Sites {
+		out.Sites = append(out.Sites, string(name))
+	}
+	return out
 }
 
 // rules converts the rules that can be; one that can not leaves its flows to the next one.

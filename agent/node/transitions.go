@@ -25,6 +25,11 @@ func (t *transitions) say(status *agentapi.Status) {
 		now["uplink "+u.Name] = u.Problem
 		t.item("Uplink attached", "Uplink not attached", "uplink", u.Name, u.Problem)
 	}
+	for _, x := range status.Tunnels {
+		name := x.Domain + "/" + x.Site
+		now["tunnel "+name] = x.Problem
+		t.item("Tunnel up", "Tunnel not up, flows leave outside of it", "tunnel", name, x.Problem)
+	}
 	for item := range t.items {
 		if _, there := now[item]; !there {
 			t.log.Info("No longer in force", "item", item)

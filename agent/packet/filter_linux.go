@@ -83,33 +83,56 @@ func (p *program) skip(at int, label string) uint8 {
 // mrcSACK is the opcode of MRC that acknowledges packets.
 const mrcSACK = 0xdc
 
-// tapFilter copies outgoing frames of the transports whole and incoming answerable ones cut. Injected frames carry the mark while
-// the taps see them arrive; they arrived before. The IP header is behind so many octets of the link's header.
-func tapFilter(mark, link uint32, r Recognised) ([]bpf.RawInstruction, error) {
+// pairs are the ways in which a packet can stand in a tunnel: the lengths of outer header and inner header, of IPv4 without options.
+var pairs = []struct {
+	name         string
+	outer, inner uint32
+	protocol     uint32 // of the outer header
+}{
+	{"IPv4 in IPv4", ipv4Len, ipv4Len, protocolIPv4}, {"IPv6 in IPv4", ipv4Len, ipv6Len, protocolIPv6},
+	{"IPv4 in IPv6", ipv6Len, ipv4Len, protocolIPv4}, {"IPv6 in IPv6", ipv6Len, ipv6Len, protocolIPv6},
+}
+
+// tapFilter copies outgoing frames of the transports whole and incoming answerable ones cut, if wanted also those in tunnels: what the kernel sends and
+// receives there has its outer header where taps see it. Injected frames carry the mark while the taps see them arrive; they arrived before.
+// The IP header is behind so many octets of the link's header.
+func tapFilter(mark, link uint32, tunnels bool, r Recognised) ([]bpf.RawInstruction, error) {
 	var p program
 	p.add(bpf.LoadExtension{Num: bpf.ExtMark})
 	p.jump(bpf.JumpEqual, mark, "drop", "")
 	p.add(bpf.LoadExtension{Num: bpf.ExtProto})
 	p.jump(bpf.JumpEqual, etherTypeIPv4, "", "not IPv4")
 	p.add(bpf.LoadAbsolute{Off: link + 9, Size: 1})
-	p.jump(bpf.JumpEqual, protocolUDP, "", "drop")
-	p.add(bpf.LoadAbsolute{Off: link + 6, Size: 2})
-	p.jump(bpf.JumpBitsSet, 0x1fff, "drop", "") // not the first fragment
-	p.add(bpf.LoadMemShift{Off: link})
-	p.jump(bpf.JumpEqual, 0, "UDP", "UDP") // always
+	p.jump(bpf.JumpEqual, protocolUDP, "", "no UDP in IPv4")
+	p.findUDP4(link, 0)
+	p.label("no UDP in IPv4")
+	if tunnels {
+		p.add(bpf.TAX{}, bpf.LoadAbsolute{Off: link, Size: 1})
+		p.jump(bpf.JumpEqual, 0x45, "", "drop")
+		p.add(bpf.TXA{})
+		p.findTunnels(link, ipv4Len)
+	} else {
+		p.always("drop")
+	}
 	p.label("not IPv4")
 	p.jump(bpf.JumpEqual, etherTypeIPv6, "", "drop")
 	p.add(bpf.LoadAbsolute{Off: link + 6, Size: 1})
-	p.jump(bpf.JumpEqual, protocolUDP, "", "drop")
-	p.add(bpf.LoadConstant{Dst: bpf.RegX, Val: ipv6Len})
-	p.label("UDP") // X is the length of the IP header
+	p.jump(bpf.JumpEqual, protocolUDP, "", "no UDP in IPv6")
+	p.findUDP6(0)
+	p.label("no UDP in IPv6")
+	if tunnels {
+		p.findTunnels(link, ipv6Len)
+	} else {
+		p.always("drop")
+	}
+	p.label("UDP") // X is the length of what stands before it, but for the link's header
 	p.add(bpf.LoadIndirect{Off: link + 2, Size: 2})
 	p.jump(bpf.JumpEqual, rocePort, "", "other port")
 	p.incoming(link, answerable)
 	if r.MRC {
 		p.jump(bpf.JumpEqual, mrcSACK, "cut", "")
 	}
-	p.jump(bpf.JumpEqual, 0, "drop", "drop") // always
+	p.always("drop")
 	p.label("other port")
 	if r.VeRoCEPort != 0 {
 		p.jump(bpf.JumpEqual, uint32(r.VeRoCEPort), "", "drop")
@@ -120,7 +143,11 @@ func tapFilter(mark, link uint32, r Recognised) ([]bpf.RawInstruction, error) {
 	p.label("whole")
 	p.add(bpf.RetConstant{Val: wholeFrame})
 	p.label("cut")
+	p.add(bpf.TXA{})
+	p.jump(bpf.JumpGreaterThan, ipv6Len, "cut in a tunnel", "")
 	p.add(bpf.RetConstant{Val: cutOctets})
+	p.label("cut in a tunnel")
+	p.add(bpf.RetConstant{Val: cutOctets + ipv6Len})
 	return p.assemble()
 }
 
@@ -136,16 +163,82 @@ func (p *program) incoming(link uint32, opcodes []uint8) {
 	}
 }
 
-// pairFilter returns the pair hash of a packet, of which the kernel takes the remainder by the number of workers.
+// always goes to a label.
+func (p *program) always(label string) { p.jump(bpf.JumpEqual, 0, label, label) }
+
+// findTunnels looks into the tunnels with an outer header of a length, whose protocol is in A.
+func (p *program) findTunnels(link, outer uint32) {
+	for _, pair := range pairs {
+		if pair.outer == outer {
+			p.jump(bpf.JumpEqual, pair.protocol, pair.name, "")
+		}
+	}
+	p.always("drop")
+	for _, pair := range pairs {
+		if pair.outer != outer {
+			continue
+		}
+		p.label(pair.name)
+		if pair.inner == ipv4Len {
+			p.add(bpf.LoadAbsolute{Off: link + outer + 9, Size: 1})
+			p.jump(bpf.JumpEqual, protocolUDP, "", "drop")
+			p.findUDP4(link, outer)
+		} else {
+			p.add(bpf.LoadAbsolute{Off: link + outer + 6, Size: 1})
+			p.jump(bpf.JumpEqual, protocolUDP, "", "drop")
+			p.findUDP6(outer)
+		}
+	}
+}
+
+// findUDP4 goes on behind the IPv4 header that stands behind so many octets of an outer one.
+func (p *program) findUDP4(link, outer uint32) {
+	p.add(bpf.LoadAbsolute{Off: link + outer + 6, Size: 2})
+	p.jump(bpf.JumpBitsSet, 0x1fff, "drop", "") // not the first fragment
+	p.add(bpf.LoadMemShift{Off: link + outer})
+	if outer > 0 {
+		p.add(bpf.TXA{}, bpf.ALUOpConstant{Op: bpf.ALUOpAdd, Val: outer}, bpf.TAX{})
+	}
+	p.always("UDP")
+}
+
+// findUDP6 goes on behind the IPv6 header that stands behind so many octets of an outer one.
+func (p *program) findUDP6(outer uint32) {
+	p.add(bpf.LoadConstant{Dst: bpf.RegX, Val: outer + ipv6Len})
+	p.always("UDP")
+}
+
+// pairFilter returns the pair hash of a packet, of the inner one in a tunnel, of which the kernel takes the remainder by the number of workers.
 func pairFilter() ([]bpf.RawInstruction, error) {
 	var p program
 	p.add(bpf.LoadAbsolute{Off: skfNetOff, Size: 1})
 	p.add(bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf0})
 	p.jump(bpf.JumpEqual, 0x60, "IPv6", "")
+	p.add(bpf.LoadAbsolute{Off: skfNetOff + 9, Size: 1})
+	p.hashOf(ipv4Len)
 	p.xorWords(12, 2)
 	p.label("IPv6")
+	p.add(bpf.LoadAbsolute{Off: skfNetOff + 6, Size: 1})
+	p.hashOf(ipv6Len)
 	p.xorWords(8, 8)
+	for _, pair := range pairs {
+		p.label(pair.name)
+		if pair.inner == ipv4Len {
+			p.xorWords(int(pair.outer)+12, 2)
+		} else {
+			p.xorWords(int(pair.outer)+8, 8)
+		}
+	}
 	return p.assemble()
+}
+
+// hashOf goes to the hash of an inner packet if the protocol in A, of an outer header of a length, tells of one.
+func (p *program) hashOf(outer uint32) {
+	for _, pair := range pairs {
+		if pair.outer == outer {
+			p.jump(bpf.JumpEqual, pair.protocol, pair.name, "")
+		}
+	}
 }
 
 // xorWords ends the program with the XOR of n 32-bit words of the IP header.

@@ -44,6 +44,8 @@ const (
 	// Segment: Data is one message out of a received super-packet: the lengths in its IP and UDP headers are those of
 	// the whole; the message is what follows the UDP header in Data (ring, with Taken).
 	Segment
+	// Tunnelled: the frame was in an IP-in-IP tunnel, whose header is taken off; Outer has its addresses (tap).
+	Tunnelled
 )
 
 // NoFlow is the flow index of a frame that belongs to no registered flow.
@@ -58,7 +60,11 @@ type Frame struct {
 	Ifindex int    // the uplink
 	Flow    int    // index of the registered flow (ring), else NoFlow; may lag behind UnregisterFlow, so compare the key
 	Domain  uint32 // domain of a Taken message
+	Outer   Ends   // of a Tunnelled frame
 }
+
+// Ends are the addresses of an outer header.
+type Ends struct{ Src, Dst netip.Addr }
 
 // Tap is a stream of copies of an uplink's RoCEv2 packets. Closing or killing it never affects the packets.
 type Tap interface {
@@ -67,6 +73,9 @@ type Tap interface {
 	Next(frames []Frame) int
 	// Release gives the memory of all frames delivered so far back to the kernel.
 	Release()
+	// LookIntoTunnels chooses whether packets in IP-in-IP tunnels are of interest too; at first they are not. It may be called
+	// while another goroutine calls Next.
+	LookIntoTunnels(on bool) error
 	// FD is readable when Next would return something.
 	FD() int
 	// Stats are totals since the start.

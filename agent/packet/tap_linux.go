@@ -27,12 +27,15 @@ type TapConfig struct {
 
 // tap is one TPACKET_V3 ring. A block goes back and forth between kernel and user space as a whole.
 type tap struct {
-	fd      int
-	ifindex int
-	bare    bool
-	memory  []byte
-	size    int // octets of a block
-	blocks  int
+	fd         int
+	ifindex    int
+	bare       bool
+	mark       uint32
+	recognised Recognised
+	tunnels    bool // it looks into them
+	memory     []byte
+	size       int // octets of a block
+	blocks     int
 
 	done    int    // oldest block not given back
 	current int    // block being read
@@ -78,22 +81,16 @@ func OpenTaps(c TapConfig) (taps []Tap, err error) {
 			}
 		}
 	}
-	return taps, Refilter(taps, c.Mark, c.Recognised) // now that every tap has its place in the group: a frame must not reach a wrong worker
+	return taps, Refilter(taps, c.Recognised) // now that every tap has its place in the group: a frame must not reach a wrong worker
 }
 
-// Refilter makes taps copy the packets of these transports from now on.
-func Refilter(taps []Tap, mark uint32, r Recognised) error {
-	for _, t := range taps {
-		link := uint32(ethernetLen)
-		if own, ok := t.(*tap); ok && own.bare {
-			link = 0
-		}
-		filter, err := tapFilter(mark, link, r)
-		if err != nil {
+// Refilter makes taps of OpenTaps copy the packets of these transports from now on.
+func Refilter(taps []Tap, r Recognised) error {
+	for _, x := range taps {
+		t := x.(*tap)
+		t.recognised = r
+		if err := t.refilter(); err != nil {
 			return err
-		}
-		if err := setFilter(t.FD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, filter); err != nil {
-			return fmt.Errorf("packet: filter of tap: %w", err)
 		}
 	}
 	return nil
@@ -104,7 +101,7 @@ func openTap(c TapConfig) (*tap, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tap{fd: fd, ifindex: c.Ifindex, bare: c.Bare, size: c.BlockOctets, blocks: c.Blocks}
+	t := &tap{fd: fd, ifindex: c.Ifindex, bare: c.Bare, mark: c.Mark, size: c.BlockOctets, blocks: c.Blocks}
 	if err := t.setUp(c); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -160,6 +157,28 @@ func touch(memory []byte) {
 	for i := 0; i < len(memory); i += os.Getpagesize() {
 		(*atomic.Uint64)(unsafe.Pointer(&memory[i])).Add(0)
 	}
+}
+
+// LookIntoTunnels implements Tap.
+func (t *tap) LookIntoTunnels(on bool) error {
+	t.tunnels = on
+	return t.refilter()
+}
+
+// refilter makes the kernel copy what the tap is to see. One goroutine at a time may change that.
+func (t *tap) refilter() error {
+	link := uint32(ethernetLen)
+	if t.bare {
+		link = 0
+	}
+	filter, err := tapFilter(t.mark, link, t.tunnels, t.recognised)
+	if err != nil {
+		return err
+	}
+	if err := setFilter(t.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, filter); err != nil {
+		return fmt.Errorf("packet: filter of tap: %w", err)
+	}
+	return nil
 }
 
 // join enters the group of the uplink's taps; group 0 makes a new one, with a number that nobody else has.
@@ -270,6 +289,7 @@ func (t *tap) fill(f *Frame, h *unix.Tpacket3Hdr) bool {
 			return false
 		}
 	}
+	f.openTunnel()
 	if h.Status&statusNoChecksum != 0 {
 		f.Flags |= PartialChecksum
 		if f.Flags&(Cut|GSO) == 0 {

@@ -66,21 +66,23 @@ func removeSaved(dir string) ([]string, error) {
 // inventory lists what is pinned. The layout of the folder is that of package bpf.
 func inventory(pinDir string) ([]string, error) {
 	var list []string
-	entries, err := os.ReadDir(filepath.Join(pinDir, "links"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("list the pinned programs: %w", err)
-	}
-	for _, e := range entries {
-		index, direction, _ := strings.Cut(e.Name(), "-")
-		list = append(list, fmt.Sprintf("program on the %s of %s", direction, interfaceName(index)))
-	}
-	maps, err := filepath.Glob(filepath.Join(pinDir, "maps-*", "*"))
-	if err != nil {
-		return nil, fmt.Errorf("list the pinned maps: %w", err)
-	}
-	slices.Sort(maps)
-	for _, m := range maps {
-		list = append(list, "map "+filepath.Base(m))
+	for _, dir := range []string{pinDir, filepath.Join(pinDir, "tunnels")} {
+		entries, err := os.ReadDir(filepath.Join(dir, "links"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("list the pinned programs: %w", err)
+		}
+		for _, e := range entries {
+			index, direction, _ := strings.Cut(e.Name(), "-")
+			list = append(list, fmt.Sprintf("program on the %s of %s", direction, interfaceName(index)))
+		}
+		maps, err := filepath.Glob(filepath.Join(dir, "maps-*", "*"))
+		if err != nil {
+			return nil, fmt.Errorf("list the pinned maps: %w", err)
+		}
+		slices.Sort(maps)
+		for _, m := range maps {
+			list = append(list, "map "+filepath.Base(m))
+		}
 	}
 	if _, err := os.Stat(pinDir); err == nil {
 		list = append(list, "folder "+pinDir)

@@ -37,6 +37,9 @@ type CREMDomain struct {
 // +kubebuilder:validation:XValidation:rule="self.sites.exists(s, s.name == self.site)",message="names no entry of spec.sites: write the name of this cluster's own site",fieldPath=".site"
 // +kubebuilder:validation:XValidation:rule="!has(self.reporter) || self.reporter.mode != 'OwnDrops' || (has(self.reporters) && size(self.reporters) > 0)",message="reports to senders that believe nobody: write the addresses of the domain's nodes in spec.reporters",fieldPath=".reporter.mode"
 // +kubebuilder:validation:XValidation:rule="!has(self.transports) || !has(self.transports.veroce) || (has(self.transports.veroce.port) ? self.transports.veroce.port : 4794) != self.port",message="is the port of veRoCE, too: write a free port from 49152 to 65535",fieldPath=".port"
+// +kubebuilder:validation:XValidation:rule="!has(self.wan) || self.ipsec.mode != 'Required'",message="can not stand with ipsec.mode Required, which hides the flows from the tunnels: remove wan, or write BoundaryFiltered in spec.ipsec.mode",fieldPath=".wan"
+// +kubebuilder:validation:XValidation:rule="!has(self.wan) || !has(self.wan.sites) || self.wan.sites.all(n, n != self.site && self.sites.exists(s, s.name == n))",message="names the own site, or none of spec.sites: write names of other sites",fieldPath=".wan.sites"
+// +kubebuilder:validation:XValidation:rule="!has(self.wan) || self.sites.all(s, (has(s.gateways) && size(s.gateways) > 0) || (s.name != self.site && has(self.wan.sites) && size(self.wan.sites) > 0 && !self.wan.sites.exists(n, n == s.name)))",message="needs gateways at both ends of a tunnel: write gateways for the own site and for each site that wan leads to, or name in spec.wan.sites only sites that have some",fieldPath=".wan"
 type CREMDomainSpec struct {
 	// port is the CREM port: the UDP port of all CREM messages of the domain, the same at every site. There is no default, and
 	// there must be no other service on it (Section 3 of the protocol). Choose one from 49152 to 65535; 4791 is RoCEv2 itself.
@@ -77,6 +80,11 @@ type CREMDomainSpec struct {
 	// site. What two domains on one node say of a transport must be the same.
 	// +optional
 	Transports *Transports `json:"transports,omitempty"`
+
+	// wan carries the flows in tunnels between the gateways of the sites, whose outer headers tell two levels of congestion. Absent: the
+	// flows leave as they are.
+	// +optional
+	WAN *WAN `json:"wan,omitempty"`
 
 	// nodes says which nodes of this cluster stand on the paths between the sites. Absent: no node of the cluster. An agent
 	// that runs without Kubernetes takes part in every domain that it is given.
@@ -149,6 +157,65 @@ type Reporter struct {
 	// sender does not take congestion for a bad path) or Off. The nodes' own addresses must be in reporters.
 	// +required
 	Mode ReporterMode `json:"mode"`
+}
+
+// WANMode is how outer headers get their ECN field.
+//
+// +kubebuilder:validation:Enum=Normal;Compatibility
+type WANMode string
+
+const (
+	// WANNormal means that the outer field follows the inner one (RFC 6040, normal mode).
+	WANNormal WANMode = "Normal"
+	// WANCompatibility means that outer headers are always Not-ECT (RFC 6040, compatibility mode): the WAN can not mark them.
+	WANCompatibility WANMode = "Compatibility"
+)
+
+// L4S says whether L4S is in use.
+//
+// +kubebuilder:validation:Enum=Absent;Present
+type L4S string
+
+const (
+	// L4SAbsent means that nothing on the paths sends or marks L4S traffic.
+	L4SAbsent L4S = "Absent"
+	// L4SPresent means that something does.
+	L4SPresent L4S = "Present"
+)
+
+// WAN says how the flows travel between the sites.
+type WAN struct {
+	// mode is Normal, where the WAN marks outer headers, or Compatibility, where it must not.
+	// +required
+	Mode WANMode `json:"mode"`
+
+	// l4s says whether L4S traffic or L4S marking is on the paths between the sites. Only Absent is possible: ECT(1) is the early warning of
+	// the tunnels, and the identifier of L4S. There is no default, because software can not see it.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self != 'Present'",message="excludes tunnels, since ECT(1) would mean two things: turn L4S off on the paths between the sites and write Absent, or remove spec.wan"
+	L4S L4S `json:"l4s"`
+
+	// sites are the other sites that tunnels lead to. Empty: every other site.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	Sites []SiteName `json:"sites,omitempty"`
+
+	// pathMTU is the largest IP packet that the paths between the gateways carry, in octets. A tunnel opens only after a packet of this size has
+	// come through it; flows with packets that do not fit under their outer header stay outside. Absent: the MTU of the uplink.
+	// +optional
+	// +kubebuilder:validation:Minimum=1280
+	// +kubebuilder:validation:Maximum=9216
+	PathMTU *int32 `json:"pathMTU,omitempty"`
+
+	// minRate is what congestion leaves every flow in its tunnel, in bits per second, as a whole number with an optional suffix k, M, G or T.
+	// Absent: 8M.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,14}[kMGT]?$`
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]{0,14}[kMGT]?$') || (quantity(self).compareTo(quantity('1M')) >= 0 && quantity(self).compareTo(quantity('1T')) <= 0)",message="is not from 1M to 1T: write the bits per second that every flow keeps, for instance 8M"
+	MinRate *string `json:"minRate,omitempty"`
 }
 
 // DomainNodes says which nodes and interfaces take part.

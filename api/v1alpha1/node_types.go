@@ -85,6 +85,9 @@ type NodeDomain struct {
 	// transports are those whose flows are protected beside RoCEv2's, the port of veRoCE always written.
 	// +optional
 	Transports *Transports `json:"transports,omitempty"`
+	// wan says which flows travel in tunnels; absent: none.
+	// +optional
+	WAN *NodeWAN `json:"wan,omitempty"`
 	// uplinks are the interfaces that lead to the other sites; empty: the agent finds them by the routes.
 	// +optional
 	// +listType=set
@@ -100,6 +103,29 @@ type NodeDomain struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
 	Rules []NodeRule `json:"rules,omitempty"`
+}
+
+// NodeWAN is the tunnels of one domain.
+type NodeWAN struct {
+	// mode is how outer headers get their ECN field. An agent that does not know the mode makes no tunnel.
+	// +required
+	Mode WANMode `json:"mode"`
+	// sites are the other sites that tunnels lead to.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Sites []SiteName `json:"sites"`
+	// pathMTU is the largest IP packet that the paths between the gateways carry, in octets; 0: the MTU of the uplink.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9216
+	PathMTU int32 `json:"pathMTU,omitempty"`
+	// minBitsPerSecond is what congestion leaves every flow.
+	// +required
+	// +kubebuilder:validation:Minimum=1000000
+	// +kubebuilder:validation:Maximum=1000000000000
+	MinBitsPerSecond int64 `json:"minBitsPerSecond"`
 }
 
 // NodePrefix is a prefix in its canonical text. The operator writes it, so that the API server need not check it again.

@@ -223,6 +223,7 @@ func run(ctx context.Context, o *runOptions, logTo io.Writer) error {
 	eng := engine.New(engine.Options{
 		Node: o.node, Version: version.Version, Workers: o.workers, Memory: o.memoryBytes, Realtime: o.realtime,
 		Backend: &engine.Linux{PinDir: pinDir}, Changed: func() { a.Notice() },
+		Notice: func(text string) { log.Info(text) },
 	})
 	if a, err = o.newAgent(eng, pinDir, log); err != nil {
 		return errors.Join(err, socket.Close())

@@ -19,7 +19,8 @@ type Status struct {
 	Drops             map[string]uint64 `json:"drops"`    // every drop or refusal, by reason
 	Memory            Memory            `json:"memory"`
 	Flows             FlowCount         `json:"flows"`
-	Sites             []Site            `json:"sites,omitempty"` // the other sites of every domain, as leaving flows see them
+	Sites             []Site            `json:"sites,omitempty"`   // the other sites of every domain, as leaving flows see them
+	Tunnels           []Tunnel          `json:"tunnels,omitempty"` // to the other sites of every domain with tunnels
 	// MTUTooSmall is about flows that are not protected because a REPAIR of their packets does not fit the uplink.
 	MTUTooSmall MTUTooSmall `json:"mtuTooSmall"`
 	// ConfigStale says in sentences why the newest configuration was refused; the last good one is in force. Empty: the newest one is.
@@ -100,6 +101,18 @@ type Site struct {
 	// Packets that receivers reported on, and those of them that were lost before restoration: totals since the agent started.
 	Expected uint64 `json:"expected"`
 	Lost     uint64 `json:"lost"`
+}
+
+// Tunnel is the tunnel that flows to another site take.
+type Tunnel struct {
+	Domain  string `json:"domain"`
+	Site    string `json:"site"`
+	Up      bool   `json:"up"`              // flows go into it, if they fit; else they leave as they are
+	Local   string `json:"local,omitempty"` // outer addresses; empty: none is chosen
+	Remote  string `json:"remote,omitempty"`
+	Uplink  string `json:"uplink,omitempty"`
+	MTU     int    `json:"mtu,omitempty"`     // octets of the largest outer packet
+	Problem string `json:"problem,omitempty"` // why it is not up, and what to do
 }
 
 // Worker is one packet worker.

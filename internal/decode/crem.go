@@ -24,11 +24,15 @@ func (s *Summary) crem(p captured, port uint16) line {
 		known = min(known, p.octets-d.offset)
 	}
 	l := line{{"protocol", "CREM"}, {"source", d.source.String()}, {"destination", d.destination.String()}}
-	h, err := wire.ParseHeader(d.payload)
+	var h wire.Header
+	about, err := l.wan(d.payload)
+	if !about {
+		h, err = wire.ParseHeader(d.payload)
+	}
 	if p.cut() && (err != nil || known < headerLen) {
 		return nil // what the capture left out may be the reason
 	}
-	if err == nil {
+	if err == nil && !about {
 		l.add("type", h.Type.String())
 		l.add("flow", fmt.Sprintf("0x%08x", h.FlowID))
 		var fields line
@@ -37,7 +41,7 @@ func (s *Summary) crem(p captured, port uint16) line {
 	}
 	if err != nil {
 		s.Malformed++
-		l.add("malformed", strings.TrimPrefix(err.Error(), "wire: "))
+		l.add("malformed", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "wire: "), "ecn: "))
 		return l
 	}
 	s.CREM++

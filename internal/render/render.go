@@ -227,6 +227,33 @@ func (r *rendering) domain(d *v1alpha1.CREMDomain) v1alpha1.NodeDomain {
 	if s.Reporter != nil && s.Reporter.Mode != v1alpha1.ReporterOff {
 		out.Reporter = s.Reporter.Mode
 	}
+	out.WAN = wan(s)
+	return out
+}
+
+// defaultMinRate is the bits per second that congestion leaves a flow in a tunnel where the domain says nothing.
+const defaultMinRate = 8e6
+
+// wan resolves which sites tunnels lead to.
+func wan(s *v1alpha1.CREMDomainSpec) *v1alpha1.NodeWAN {
+	if s.WAN == nil {
+		return nil
+	}
+	out := &v1alpha1.NodeWAN{Mode: s.WAN.Mode, Sites: sorted(s.WAN.Sites), MinBitsPerSecond: defaultMinRate}
+	if len(out.Sites) == 0 {
+		for _, site := range s.Sites {
+			if site.Name != s.Site {
+				out.Sites = append(out.Sites, site.Name)
+			}
+		}
+		slices.Sort(out.Sites)
+	}
+	if s.WAN.PathMTU != nil {
+		out.PathMTU = *s.WAN.PathMTU
+	}
+	if s.WAN.MinRate != nil {
+		out.MinBitsPerSecond, _ = BitRate(*s.WAN.MinRate) // ValidateDomain refused what is no rate
+	}
 	return out
 }
 

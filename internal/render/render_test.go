@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +126,40 @@ func newProfile(name string, selector *v1alpha1.FlowSelector) v1alpha1.CREMProfi
 }
 
 var gateway = NodeFacts{Name: "gw1", Labels: map[string]string{"gw": "yes", "zone": "a"}}
+
+// TestWANECN_TunnelsAreOffUnlessAskedFor: no flow travels in a tunnel by default; towards which sites is written out, sorted, whatever the
+// order of the sites.
+func TestWANECN_TunnelsAreOffUnlessAskedFor(t *testing.T) {
+	mtu, rate := int32(4200), "100M"
+	for _, tc := range []struct {
+		in   *v1alpha1.WAN
+		want *v1alpha1.NodeWAN
+	}{
+		{nil, nil},
+		{&v1alpha1.WAN{Mode: v1alpha1.WANNormal, L4S: v1alpha1.L4SAbsent}, &v1alpha1.NodeWAN{Mode: v1alpha1.WANNormal, Sites: []v1alpha1.SiteName{"north", "west"}, MinBitsPerSecond: 8e6}},
+		{
+			&v1alpha1.WAN{Mode: v1alpha1.WANCompatibility, L4S: v1alpha1.L4SAbsent, Sites: []v1alpha1.SiteName{"west", "north"}, PathMTU: &mtu, MinRate: &rate},
+			&v1alpha1.NodeWAN{Mode: v1alpha1.WANCompatibility, Sites: []v1alpha1.SiteName{"north", "west"}, PathMTU: 4200, MinBitsPerSecond: 1e8},
+		},
+	} {
+		for _, reversed := range []bool{false, true} {
+			d := v1alpha1.CREMDomain{ObjectMeta: metav1.ObjectMeta{Name: "backbone"}, Spec: v1alpha1.CREMDomainSpec{Port: 52000, IPsec: v1alpha1.IPsec{Mode: v1alpha1.IPsecBoundaryFiltered}}}
+			for i, name := range []v1alpha1.SiteName{"east", "north", "west"} {
+				d.Spec.Sites = append(d.Spec.Sites, v1alpha1.Site{
+					Name: name, CIDRs: []v1alpha1.CIDR{v1alpha1.CIDR(fmt.Sprintf("10.%d.0.0/16", i+1))}, Gateways: []v1alpha1.Address{v1alpha1.Address(fmt.Sprintf("192.0.2.%d", i+1))},
+				})
+			}
+			d.Spec.Site, d.Spec.WAN = "east", tc.in
+			if reversed {
+				slices.Reverse(d.Spec.Sites)
+			}
+			got := Node(Objects{Domains: []v1alpha1.CREMDomain{d}}, NodeFacts{Name: "gw1", Standalone: true})
+			if len(got.Problems) > 0 || !cmp.Equal(got.Spec.Domains[0].WAN, tc.want) {
+				t.Errorf("%+v renders as %+v, problems %+v", tc.in, got.Spec.Domains[0].WAN, got.Problems)
+			}
+		}
+	}
+}
 
 // TestReporterIsOffUnlessAskedFor: no node reports by default (Section 8.2).
 func TestReporterIsOffUnlessAskedFor(t *testing.T) {

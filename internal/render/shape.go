@@ -135,6 +135,8 @@ func jsonFields(t reflect.Type, fields map[string]jsonField) {
 var examples = map[string]string{
 	"metadata":             "metadata: {name: …}",
 	"spec":                 "spec: {} and the fields that docs/configuration.md lists",
+	"spec.wan.mode":        "Normal where the WAN marks outer headers, else Compatibility",
+	"spec.wan.l4s":         "Absent, if no L4S traffic or marking is on the paths between the sites",
 	"spec.port":            "the UDP port of all CREM messages of the domain, a free one from 49152 to 65535",
 	"spec.site":            "the name of this cluster's own entry in spec.sites",
 	"spec.sites":           "all sites of the domain, each with name and cidrs",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,6 +63,7 @@ func ValidateDomain(d *v1alpha1.CREMDomain) []Fault {
 		}
 	}
 	v.transports(s)
+	v.wan(s)
 	if n := s.Nodes; n != nil {
 		v.selector("spec.nodes.selector", n.Selector)
 		v.uplinks("spec.nodes.uplinks", n.Uplinks)
@@ -120,6 +122,47 @@ func ValidateProfile(p *v1alpha1.CREMProfile) []Fault {
 		unique(&v, "spec.selector.destinationSites", sel.DestinationSites)
 	}
 	return v.faults
+}
+
+// wan checks the tunnels of a domain, nil without any.
+func (v *validator) wan(s *v1alpha1.CREMDomainSpec) {
+	w := s.WAN
+	if w == nil {
+		return
+	}
+	v.oneOf("spec.wan.mode", string(w.Mode), string(v1alpha1.WANNormal), string(v1alpha1.WANCompatibility))
+	if w.L4S == v1alpha1.L4SPresent {
+		v.fault("spec.wan.l4s", string(w.L4S), "excludes tunnels, since ECT(1) would mean two things: turn L4S off on the paths between the sites and write Absent, or remove spec.wan")
+	} else {
+		v.oneOf("spec.wan.l4s", string(w.L4S), string(v1alpha1.L4SAbsent))
+	}
+	if s.IPsec.Mode == v1alpha1.IPsecRequired {
+		v.fault("spec.wan", nil, "can not stand with ipsec.mode Required, which hides the flows from the tunnels: remove wan, or write BoundaryFiltered in spec.ipsec.mode")
+	}
+	v.count("spec.wan.sites", len(w.Sites), 0, maxSites)
+	unique(v, "spec.wan.sites", w.Sites)
+	for _, name := range w.Sites {
+		if name == s.Site || findSite(s.Sites, name) == nil {
+			v.fault("spec.wan.sites", string(name), "names the own site, or none of spec.sites: write names of other sites")
+		}
+	}
+	for i := range s.Sites {
+		site := &s.Sites[i]
+		if named := site.Name == s.Site || len(w.Sites) == 0 || slices.Contains(w.Sites, site.Name); named && len(site.Gateways) == 0 {
+			v.fault("spec.wan", nil, "needs gateways at both ends of a tunnel: write gateways for the own site and for each site that wan leads to, or name in spec.wan.sites only sites that have some")
+			break
+		}
+	}
+	if w.PathMTU != nil {
+		v.between("spec.wan.pathMTU", *w.PathMTU, 1280, 9216)
+	}
+	if w.MinRate != nil {
+		if rate, ok := BitRate(*w.MinRate); !ok {
+			v.fault("spec.wan.minRate", *w.MinRate, "is no rate: write a whole number of bits per second with or without k, M, G or T, for instance 8M")
+		} else if rate < 1e6 || rate > 1e12 {
+			v.fault("spec.wan.minRate", *w.MinRate, "is not from 1M to 1T: write the bits per second that every flow keeps, for instance 8M")
+		}
+	}
 }
 
 // validator collects faults.

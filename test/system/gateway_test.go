@@ -220,28 +220,36 @@ func (g *gateway) wantPrograms(n int, when string) {
 	}
 }
 
-// ours counts the programs on a hook; one of another name counts as many.
-func ours(ifindex int, hook ebpf.AttachType, name string) (n int, err error) {
+// ours counts the programs on a hook; one of another name is an error.
+func ours(ifindex int, hook ebpf.AttachType, name string) (int, error) {
+	names, err := programNames(ifindex, hook)
+	for _, n := range names {
+		if n != name {
+			return 0, fmt.Errorf("a program %s is on the hook", n)
+		}
+	}
+	return len(names), err
+}
+
+// programNames are those of the programs on a hook, in their order.
+func programNames(ifindex int, hook ebpf.AttachType) (names []string, err error) {
 	on, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: hook})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, p := range on.Programs {
 		program, err := ebpf.NewProgramFromID(p.ID)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		info, err := program.Info()
 		program.Close()
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if info.Name != name {
-			return 0, fmt.Errorf("a program %s is on the hook", info.Name)
-		}
-		n++
+		names = append(names, info.Name)
 	}
-	return n, nil
+	return names, nil
 }
 
 // pinned lists what is left in the gateway's BPF file system below the product's folder.

@@ -8,8 +8,6 @@
 #include "parse.h"
 #include "ring.h"
 
-#define ROCE_PORT 4791
-
 struct bth {
 	__u8 opcode;
 	__u8 flags; /* SE, MigReq, pad count, TVer in the lower four bits */

@@ -5,21 +5,7 @@
 #ifndef CREM_MAPS_H
 #define CREM_MAPS_H
 
-#include <linux/bpf.h>
-#include <stdbool.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#ifndef TCX_NEXT
-#define TCX_NEXT (-1)
-#endif
-#define TC_ACT_SHOT 2
-
-/* Loops are unrolled: without the capability PERFMON the verifier also follows what a processor may run ahead of a branch,
- * and finds no end in a loop. */
-#define UNROLLED _Pragma("clang loop unroll(full)")
-
-#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#include "kernel.h"
 
 volatile const __u32 mark;        /* of injected frames */
 volatile const __u32 workers;     /* rings */
@@ -63,7 +49,6 @@ struct {
 	__type(value, __u64);
 } crem_counts SEC(".maps");
 
-/* IPv4 addresses are IPv4-mapped here. */
 struct flow_key {
 	__u8 src[16];
 	__u8 dst[16];

@@ -27,16 +27,6 @@ struct view {
 	bool extension;
 };
 
-static __always_inline void map_ipv4(__u8 *to, __u32 addr)
-{
-	__u32 *w = (__u32 *)to;
-
-	w[0] = 0;
-	w[1] = 0;
-	w[2] = bpf_htonl(0xffff);
-	w[3] = addr;
-}
-
 static __always_inline bool find_ipv4(struct __sk_buff *skb, struct view *v)
 {
 	struct iphdr ip;

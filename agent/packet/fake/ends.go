@@ -92,6 +92,9 @@ func (t *tap) Release() {
 	t.delivered = 0
 }
 
+// LookIntoTunnels changes nothing: the network has no tunnels.
+func (t *tap) LookIntoTunnels(bool) error { return nil }
+
 // FD is no descriptor: a poller ignores it.
 func (t *tap) FD() int { return -1 }
 

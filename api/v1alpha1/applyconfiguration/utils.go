@@ -64,6 +64,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.NodeSiteApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeUplinkStatus"):
 		return &apiv1alpha1.NodeUplinkStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeWAN"):
+		return &apiv1alpha1.NodeWANApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ProfileReference"):
 		return &apiv1alpha1.ProfileReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Reporter"):
@@ -76,6 +78,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.TransportsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VeRoCE"):
 		return &apiv1alpha1.VeRoCEApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("WAN"):
+		return &apiv1alpha1.WANApplyConfiguration{}
 
 	}
 	return nil

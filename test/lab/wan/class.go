@@ -48,35 +48,71 @@ func parseNetwork(f []byte) (n network, ok bool) {
 		return n, false
 	}
 	n.ip = ethernetLen
-	ip := f[ethernetLen:]
 	switch binary.BigEndian.Uint16(f[12:]) {
 	case 0x0800:
-		ihl := int(ip[0]&15) * 4
-		fragment := binary.BigEndian.Uint16(ip[6:])&0x1fff != 0
-		if ip[0]>>4 != 4 || ihl < 20 {
-			return n, false
-		}
-		if ip[9] == 17 && !fragment && len(ip) >= ihl+udpLen {
-			n.udp = ethernetLen + ihl
-		}
+		return n.parseIPv4(f)
 	case 0x86dd:
-		if len(ip) < 40 || ip[0]>>4 != 6 {
-			return n, false
-		}
-		n.v6 = true
-		if ip[6] == 17 && len(ip) >= 40+udpLen {
-			n.udp = ethernetLen + 40
-		}
-	default:
+		return n.parseIPv6(f)
+	}
+	return n, false
+}
+
+// inTunnel returns the network of the packet in an IP-in-IP tunnel; of another it returns the packet's own.
+func (n network) inTunnel(f []byte) network {
+	inner := network{ip: n.ip + 20}
+	protocol := f[n.ip+9]
+	if n.v6 {
+		inner.ip, protocol = n.ip+40, f[n.ip+6]
+	}
+	ok := false
+	switch {
+	case len(f) < inner.ip+20:
+	case protocol == 4:
+		inner, ok = inner.parseIPv4(f)
+	case protocol == 41:
+		inner, ok = inner.parseIPv6(f)
+	}
+	if !ok {
+		return n
+	}
+	return inner
+}
+
+func (n network) parseIPv4(f []byte) (network, bool) {
+	ip := f[n.ip:]
+	ihl := int(ip[0]&15) * 4
+	fragment := binary.BigEndian.Uint16(ip[6:])&0x1fff != 0
+	if ip[0]>>4 != 4 || ihl < 20 {
 		return n, false
+	}
+	if ip[9] == 17 && !fragment && len(ip) >= ihl+udpLen {
+		n.udp = n.ip + ihl
 	}
 	return n, true
 }
 
-// Classify returns the class of an Ethernet frame; cremPort 0 knows no CREM.
+func (n network) parseIPv6(f []byte) (network, bool) {
+	ip := f[n.ip:]
+	if len(ip) < 40 || ip[0]>>4 != 6 {
+		return n, false
+	}
+	n.v6 = true
+	if ip[6] == 17 && len(ip) >= 40+udpLen {
+		n.udp = n.ip + 40
+	}
+	return n, true
+}
+
+// Classify returns the class of an Ethernet frame, in a tunnel that of what it carries; cremPort 0 knows no CREM.
 func Classify(f []byte, cremPort uint16) Class {
 	n, ok := parseNetwork(f)
-	if !ok || n.udp == 0 {
+	if !ok {
+		return Other
+	}
+	if n.udp == 0 {
+		n = n.inTunnel(f)
+	}
+	if n.udp == 0 {
 		return Other
 	}
 	src, dst := binary.BigEndian.Uint16(f[n.udp:]), binary.BigEndian.Uint16(f[n.udp+2:])
@@ -92,7 +128,7 @@ func Classify(f []byte, cremPort uint16) Class {
 	return Other
 }
 
-// MarkCE sets Congestion Experienced in place, if the packet is ECN-capable, and says whether the frame now carries it newly.
+// MarkCE sets Congestion Experienced in place, in the outer header of what is in a tunnel, if the packet is ECN-capable, and says whether the frame now carries it newly.
 func MarkCE(f []byte) bool {
 	n, ok := parseNetwork(f)
 	if !ok {

@@ -87,6 +87,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: transports
       type:
         namedType: dev.crem.crem.api.v1alpha1.Transports
+    - name: wan
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.WAN
 - name: dev.crem.crem.api.v1alpha1.CREMDomainStatus
   map:
     fields:
@@ -387,6 +390,8 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.InterfaceName
   scalar: string
+- name: dev.crem.crem.api.v1alpha1.L4S
+  scalar: string
 - name: dev.crem.crem.api.v1alpha1.LossClass
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.LossModel
@@ -461,6 +466,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: dev.crem.crem.api.v1alpha1.InterfaceName
           elementRelationship: associative
+    - name: wan
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.NodeWAN
 - name: dev.crem.crem.api.v1alpha1.NodeItemStatus
   map:
     fields:
@@ -588,6 +596,24 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: why
       type:
         scalar: string
+- name: dev.crem.crem.api.v1alpha1.NodeWAN
+  map:
+    fields:
+    - name: minBitsPerSecond
+      type:
+        scalar: numeric
+    - name: mode
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.WANMode
+    - name: pathMTU
+      type:
+        scalar: numeric
+    - name: sites
+      type:
+        list:
+          elementType:
+            namedType: dev.crem.crem.api.v1alpha1.SiteName
+          elementRelationship: associative
 - name: dev.crem.crem.api.v1alpha1.ObjectName
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.ProfileReference
@@ -674,6 +700,29 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: sackOpcode
       type:
         namedType: dev.crem.crem.api.v1alpha1.AcknowledgementOpcode
+- name: dev.crem.crem.api.v1alpha1.WAN
+  map:
+    fields:
+    - name: l4s
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.L4S
+    - name: minRate
+      type:
+        scalar: string
+    - name: mode
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.WANMode
+    - name: pathMTU
+      type:
+        scalar: numeric
+    - name: sites
+      type:
+        list:
+          elementType:
+            namedType: dev.crem.crem.api.v1alpha1.SiteName
+          elementRelationship: associative
+- name: dev.crem.crem.api.v1alpha1.WANMode
+  scalar: string
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
   map:
     fields:

@@ -29,6 +29,9 @@ type CREMDomainSpecApplyConfiguration struct {
 	// transports are those whose flows are protected beside RoCEv2's (Section 4.4 of the protocol). Absent: RoCEv2 alone. Write the same at every
 	// site. What two domains on one node say of a transport must be the same.
 	Transports *TransportsApplyConfiguration `json:"transports,omitempty"`
+	// wan carries the flows in tunnels between the gateways of the sites, whose outer headers tell two levels of congestion. Absent: the
+	// flows leave as they are.
+	WAN *WANApplyConfiguration `json:"wan,omitempty"`
 	// nodes says which nodes of this cluster stand on the paths between the sites. Absent: no node of the cluster. An agent
 	// that runs without Kubernetes takes part in every domain that it is given.
 	Nodes *DomainNodesApplyConfiguration `json:"nodes,omitempty"`
@@ -102,6 +105,14 @@ func (b *CREMDomainSpecApplyConfiguration) WithReporter(value *ReporterApplyConf
 // If called multiple times, the Transports field is set to the value of the last call.
 func (b *CREMDomainSpecApplyConfiguration) WithTransports(value *TransportsApplyConfiguration) *CREMDomainSpecApplyConfiguration {
 	b.Transports = value
+	return b
+}
+
+// WithWAN sets the WAN field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the WAN field is set to the value of the last call.
+func (b *CREMDomainSpecApplyConfiguration) WithWAN(value *WANApplyConfiguration) *CREMDomainSpecApplyConfiguration {
+	b.WAN = value
 	return b
 }
 

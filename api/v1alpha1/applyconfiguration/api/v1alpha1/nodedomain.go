@@ -29,6 +29,8 @@ type NodeDomainApplyConfiguration struct {
 	Reporter *apiv1alpha1.ReporterMode `json:"reporter,omitempty"`
 	// transports are those whose flows are protected beside RoCEv2's, the port of veRoCE always written.
 	Transports *TransportsApplyConfiguration `json:"transports,omitempty"`
+	// wan says which flows travel in tunnels; absent: none.
+	WAN *NodeWANApplyConfiguration `json:"wan,omitempty"`
 	// uplinks are the interfaces that lead to the other sites; empty: the agent finds them by the routes.
 	Uplinks []apiv1alpha1.InterfaceName `json:"uplinks,omitempty"`
 	// maxRepairBitsPerSecond bounds the node's repair traffic for this domain; 0: no bound.
@@ -111,6 +113,14 @@ func (b *NodeDomainApplyConfiguration) WithReporter(value apiv1alpha1.ReporterMo
 // If called multiple times, the Transports field is set to the value of the last call.
 func (b *NodeDomainApplyConfiguration) WithTransports(value *TransportsApplyConfiguration) *NodeDomainApplyConfiguration {
 	b.Transports = value
+	return b
+}
+
+// WithWAN sets the WAN field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the WAN field is set to the value of the last call.
+func (b *NodeDomainApplyConfiguration) WithWAN(value *NodeWANApplyConfiguration) *NodeDomainApplyConfiguration {
+	b.WAN = value
 	return b
 }
 

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"crem.dev/crem/agent/bpf"
+	"crem.dev/crem/agent/ecn"
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/internal/agentapi"
+)
+
+const (
+	// askEvery is how often the other end of each tunnel is asked, leaseFor what an answer of ours is good for: two questions in a row may be lost.
+	askEvery = time.Second
+	leaseFor = 3500 * time.Millisecond
+	// noticeEvery limits what is logged of each odd pair of ECN fields (RFC 6040, Section 4.2).
+	noticeEvery = time.Minute
+
+	cnpEvery     = 20 * time.Millisecond // of a flow and level
+	cnpPerSecond = 1000
+	cnpFlows     = 4096
+
+	udpHead = 8
+)
+
+// tunnels is what the control side knows of the tunnels between sites (docs/wan-ecn.md). Flows go into one only while its other end has
+// said, lately and in answer to a packet of full size that came through it, that it takes them. So nothing is sent to where nobody takes it,
+// whatever ends: this agent (it does not renew the lease), the other one (its programs stay, it does not answer), or the path.
+type tunnels struct {
+	mu      sync.Mutex
+	kernel  Tunnels // nil: not loaded
+	failed  string  // why it is not, though it is wanted
+	ways    []*way
+	byEnds  map[packet.Ends]*tunnel // wanted ones, by local and remote address
+	inForce bpf.TunnelPlan          // what the kernel has
+	leaving bool                    // it has more than is wanted, because others may still send into it
+	cleared bool                    // nothing of an earlier agent is left
+	uplinks tunnelUplinks
+	waiting bool // the configuration is provisional: what an earlier agent left stays
+
+	sender  *ecn.Sender
+	notices *ecn.Notices
+	cells   [4][4]uint64 // when last looked at
+}
+
+// way leads to one other site.
+type way struct {
+	domain, site string
+	port         uint16
+	prefixes     []netip.Prefix // of the other site
+	own          []netip.Prefix
+	tunnels      []*tunnel // the preferred one first
+	use          int       // index of the one that flows take; -1: none
+}
+
+// tunnel is one pair of gateways.
+type tunnel struct {
+	bpf.Tunnel
+	nonce   uint64        // of the last request; 0: none was sent
+	askedAt time.Duration // when it was sent
+	until   time.Duration // of the lease
+	theirs  uint64        // nonce of the other end's last request; 0: none came
+}
+
+func (t *tunnel) ends() packet.Ends { return packet.Ends{Src: t.Local, Dst: t.Remote} }
+
+// plan takes the tunnels of a snapshot that is being made. What the kernel lacks for them keeps nothing else from working.
+func (t *tunnels) plan(e *Engine, next *snapshot, local []netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.byEnds
+	t.ways, t.byEnds = nil, map[packet.Ends]*tunnel{}
+	for i := range next.cfg.Domains {
+		t.ways = append(t.ways, next.ways(&next.cfg.Domains[i], local, e.opts.Node)...)
+	}
+	next.ends = map[packet.Ends]bool{}
+	for _, w := range t.ways {
+		for i, x := range w.tunnels {
+			if old := before[x.ends()]; old != nil && old.Tunnel == x.Tunnel {
+				w.tunnels[i], x = old, old
+			}
+			t.byEnds[x.ends()] = x
+			next.ends[x.ends()], next.ends[packet.Ends{Src: x.Remote, Dst: x.Local}] = true, true
+		}
+	}
+	t.waiting = next.cfg.Provisional
+	if len(t.byEnds) > 0 && t.kernel == nil {
+		t.load(e)
+	}
+	if t.kernel == nil {
+		return
+	}
+	var last []datagram
+	for ends, x := range before {
+		if t.byEnds[ends] != x && x.theirs != 0 {
+			last = append(last, x.say(ecn.Lease{Answer: true, Nonce: x.theirs}, 0))
+		}
+	}
+	e.say(last)
+	t.choose(e.now())
+	t.settle(e.now())
+	t.attach(next) // now that the programs know what to take: those of an earlier agent may have had other maps
+}
+
+// ways are those of a domain.
+func (s *snapshot) ways(d *Domain, local []netip.Addr, node string) (list []*way) {
+	if d.WAN == nil || len(s.uplinks) == 0 {
+		return nil
+	}
+	mtu := s.uplinks[0].mtu
+	for i := range s.uplinks {
+		mtu = min(mtu, s.uplinks[i].mtu)
+	}
+	if d.WAN.PathMTU > 0 {
+		mtu = min(mtu, d.WAN.PathMTU)
+	}
+	for i := range d.Sites {
+		site := &d.Sites[i]
+		if site.Name == d.Site || !slices.Contains(d.WAN.Sites, site.Name) {
+			continue
+		}
+		w := &way{domain: d.Name, site: site.Name, port: d.Port, prefixes: site.Prefixes, own: d.ownSite().Prefixes, use: -1}
+		for _, here := range d.ownGateways(local) {
+			for _, there := range site.Gateways {
+				if here.Is4() == there.Is4() {
+					w.tunnels = append(w.tunnels, &tunnel{Tunnel: bpf.Tunnel{Local: here, Remote: there, Port: d.Port, MTU: mtu, Compatibility: d.WAN.Compatibility}})
+				}
+			}
+		}
+		// Each gateway of the own site prefers another one of the other site.
+		slices.SortFunc(w.tunnels, func(a, b *tunnel) int {
+			return cmp.Or(cmp.Compare(rank(node, a.ends()), rank(node, b.ends())), a.Remote.Compare(b.Remote), a.Local.Compare(b.Local))
+		})
+		list = append(list, w)
+	}
+	return list
+}
+
+func rank(node string, ends packet.Ends) uint64 {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s %v %v", node, ends.Src, ends.Dst) // never fails
+	return h.Sum64()
+}
+
+// load loads the programs; another plan tries again.
+func (t *tunnels) load(e *Engine) {
+	kernel, err := e.backend.Tunnels()
+	if err != nil {
+		t.failed = err.Error()
+		return
+	}
+	t.kernel, t.failed, t.cleared, t.uplinks = kernel, "", true, newTunnelUplinks()
+	wall := uint64(time.Now().UnixMicro())
+	t.sender = ecn.NewSender(ecn.SenderConfig{Node: nodeID(e.opts.Node), Start: wall, Every: cnpEvery, PerSecond: cnpPerSecond, Flows: cnpFlows})
+	t.notices = ecn.NewNotices(noticeEvery)
+	if s, err := kernel.Stats(); err == nil {
+		t.cells = s.Cells
+	}
+	go e.tellMarks(kernel) // ends with the kernel's programs
+}
+
+// choose makes each way lead through its first tunnel with a lease, and reports whether that changed any.
+func (t *tunnels) choose(now time.Duration) (changed bool) {
+	for _, w := range t.ways {
+		use := slices.IndexFunc(w.tunnels, func(x *tunnel) bool { return x.until > now })
+		changed = changed || use != w.use
+		w.use = use
+	}
+	return changed
+}
+
+// settle gives the plan to the kernel. What other sites may still send through tunnels that are not wanted any more is taken until the last
+// promise is over; meanwhile nothing leaves by them.
+func (t *tunnels) settle(now time.Duration) {
+	wanted := t.wanted()
+	t.leaving = now < t.kernel.Promised() && lacks(wanted, t.inForce)
+	if t.leaving {
+		wanted = t.inForce
+		wanted.Sites = slices.Clone(wanted.Sites)
+		for i := range wanted.Sites {
+			wanted.Sites[i].Use = -1
+		}
+	}
+	if err := t.kernel.Set(wanted); err != nil {
+		t.failed = err.Error()
+		return
+	}
+	t.inForce, t.failed = wanted, ""
+}
+
+func (t *tunnels) wanted() (p bpf.TunnelPlan) {
+	for _, w := range t.ways {
+		s := bpf.TunnelSite{Prefixes: w.prefixes, Use: w.use}
+		for _, x := range w.tunnels {
+			s.Tunnels = append(s.Tunnels, x.Tunnel)
+		}
+		p.Sites = append(p.Sites, s)
+		p.Own = append(p.Own, w.own...)
+	}
+	return p
+}
+
+// lacks reports whether a plan lacks a pair of ends that another one has.
+func lacks(p, other bpf.TunnelPlan) bool {
+	have := map[packet.Ends]bool{}
+	for _, s := range p.Sites {
+		for _, x := range s.Tunnels {
+			have[packet.Ends{Src: x.Local, Dst: x.Remote}] = true
+		}
+	}
+	for _, s := range other.Sites {
+		for _, x := range s.Tunnels {
+			if !have[packet.Ends{Src: x.Local, Dst: x.Remote}] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// keepTunnels asks for leases until the engine stops.
+func (e *Engine) keepTunnels() {
+	timer := time.NewTicker(askEvery)
+	defer timer.Stop()
+	for {
+		e.tendTunnels()
+		select {
+		case <-e.stop:
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// tendTunnels is one round: what is over ends, what is wanted is asked for.
+func (e *Engine) tendTunnels() {
+	e.dropTunnels()
+	t := &e.tunnels
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.kernel == nil {
+		return
+	}
+	now := e.now()
+	t.uplinks.leave(t.kernel, now)
+	if changed := t.choose(now); changed || t.leaving {
+		t.settle(now)
+		e.changed(changed)
+	}
+	if !t.leaving {
+		var requests []datagram
+		for _, x := range t.byEnds {
+			x.nonce, x.askedAt = e.random()|1, now
+			head := udpHead + ecn.Overhead(x.Local) // the request's own
+			requests = append(requests, x.say(ecn.Lease{Nonce: x.nonce}, ecn.InnerMTU(x.MTU, x.Remote, head)))
+		}
+		e.say(requests)
+	}
+	e.noticeOdd(now)
+}
+
+func (e *Engine) changed(is bool) {
+	if is && e.opts.Changed != nil {
+		e.opts.Changed()
+	}
+}
+
+// dropTunnels takes the programs away when no tunnel is wanted and none is used any more.
+func (e *Engine) dropTunnels() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := &e.tunnels
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	idle := len(t.byEnds) == 0 && !t.leaving
+	if !idle || t.waiting || t.kernel == nil && t.cleared {
+		return
+	}
+	done, err := e.backend.DropTunnels()
+	if !done && err == nil {
+		return
+	}
+	if t.kernel != nil {
+		for i := range e.snap.Load().uplinks {
+			_ = e.snap.Load().uplinks[i].lookIntoTunnels(false) // what a tap copies in vain the worker drops
+		}
+	}
+	t.kernel, t.inForce, t.cleared, t.failed = nil, bpf.TunnelPlan{}, true, ""
+	if err != nil {
+		t.cleared, t.failed = false, err.Error()
+	}
+}
+
+// datagram is a message that no flow sends.
+type datagram struct {
+	from netip.Addr
+	to   netip.AddrPort // the CREM port of both
+	msg  []byte
+}
+
+// say is a message about a tunnel to its other end; a request has size octets.
+func (t *tunnel) say(m ecn.Lease, size int) datagram {
+	return datagram{t.Local, netip.AddrPortFrom(t.Remote, t.Port), m.Append(nil, size)}
+}
+
+// say sends datagrams by worker 0. If it does not come to them, nothing else is lost.
+func (e *Engine) say(list []datagram) {
+	if len(list) == 0 || len(e.workers) == 0 {
+		return
+	}
+	w := e.workers[0]
+	select {
+	case w.calls <- func() {
+		for _, d := range list {
+			w.send(d.to.Port(), d.to, d.from, ecnECT0, d.msg)
+		}
+	}:
+	default:
+	}
+}
+
+// lease takes a request or an answer from the other end of a tunnel.
+func (w *worker) lease(d *Domain, m *packet.Message) {
+	x, err := ecn.ParseLease(m.Data)
+	if err != nil {
+		w.drops[dropMessage]++
+		return
+	}
+	// What an interface takes that is no uplink any more, it takes for the promises of before.
+	if !x.Answer && w.snap.uplinkOf(m.Ifindex) == nil {
+		w.drops[dropLease]++
+		return
+	}
+	answer, ok := w.e.tunnels.handle(w.e, packet.Ends{Src: m.To, Dst: m.From.Addr()}, x)
+	switch {
+	case !ok:
+		w.drops[dropLease]++
+	case answer.Answer:
+		buf := w.pool.Buffer(leaseRoom)
+		if buf == nil {
+			w.drops[dropReportMemory]++
+			return
+		}
+		w.send(d.Port, m.From, m.To, ecnECT0, answer.Append(buf[:0], 0))
+	}
+}
+
+const leaseRoom = 64
+
+// handle returns the answer to a request, and whether the message fits a tunnel. Only programs that outlive the agent may promise anything.
+func (t *tunnels) handle(e *Engine, ends packet.Ends, m ecn.Lease) (answer ecn.Lease, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := t.byEnds[ends]
+	if x == nil || t.kernel == nil || t.leaving {
+		return answer, false
+	}
+	now := e.now()
+	if !m.Answer {
+		if !t.kernel.Kept() {
+			return answer, false
+		}
+		t.kernel.Promise(now + leaseFor)
+		x.theirs = m.Nonce
+		return ecn.Lease{Answer: true, Nonce: m.Nonce, For: leaseFor}, true
+	}
+	if m.Nonce != x.nonce || x.nonce == 0 {
+		return answer, false
+	}
+	if x.until = x.askedAt + m.For; m.For == 0 {
+		x.until = 0
+	}
+	t.kernel.Lease(x.Tunnel, x.until)
+	if t.choose(now) {
+		t.settle(now)
+		e.changed(true)
+	}
+	return answer, true
+}
+
+// tellMarks sends a CNP to where each packet that met congestion entered its tunnel.
+func (e *Engine) tellMarks(kernel Tunnels) {
+	for {
+		m, err := kernel.ReadMark()
+		if err != nil {
+			return
+		}
+		e.tellMark(m)
+	}
+}
+
+func (e *Engine) tellMark(m bpf.Mark) {
+	t := &e.tunnels
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := t.byEnds[packet.Ends{Src: m.Local, Dst: m.Remote}]
+	if x == nil {
+		return
+	}
+	level := ecn.LevelEarly
+	if m.Severe {
+		level = ecn.LevelSevere
+	}
+	cnp, why := t.sender.Notify(e.now(), uint64(time.Now().UnixMicro()), ecn.Flow{Src: m.Flow.Src, Dst: m.Flow.Dst, Label: m.Flow.QPN}, level)
+	if why == ecn.DropNone {
+		e.say([]datagram{{x.Local, netip.AddrPortFrom(x.Remote, x.Port), cnp.Append(nil)}})
+	}
+}
+
+// noticeOdd tells of pairs of ECN fields that nobody should make (RFC 6040, Section 4.2).
+func (e *Engine) noticeOdd(now time.Duration) {
+	t := &e.tunnels
+	s, err := t.kernel.Stats()
+	if err != nil || e.opts.Notice == nil {
+		return
+	}
+	for i := range s.Cells {
+		for j, n := range s.Cells[i] {
+			inner, outer := ecn.Codepoint(i), ecn.Codepoint(j)
+			if n <= t.cells[i][j] {
+				continue
+			}
+			if ok, _ := t.notices.Log(now, inner, outer, ecn.Inner(inner, outer).Notice); ok {
+				e.opts.Notice(fmt.Sprintf("%d packets came in tunnels with the odd ECN fields inner %v, outer %v: a node of the WAN, or who can write there, changes outer headers", n-t.cells[i][j], inner, outer))
+				t.cells[i][j] = n
+			}
+		}
+	}
+}
+
+// describe fills in what the status says of tunnels.
+func (t *tunnels) describe(s *agentapi.Status, now time.Duration, snap *snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, w := range t.ways {
+		out := agentapi.Tunnel{Domain: w.domain, Site: w.site}
+		if w.use >= 0 && t.kernel != nil {
+			x := w.tunnels[w.use]
+			out.Local, out.Remote, out.MTU = x.Local.String(), x.Remote.String(), x.MTU
+			until, ifindex := t.kernel.Leased(x.Tunnel)
+			if u := snap.uplinkOf(ifindex); u != nil {
+				out.Uplink = u.name
+			}
+			out.Up = until > now && out.Uplink != ""
+		}
+		if !out.Up {
+			out.Problem = t.problem(w)
+		}
+		s.Tunnels = append(s.Tunnels, out)
+	}
+	if t.kernel == nil {
+		return
+	}
+	stats, err := t.kernel.Stats()
+	if err != nil {
+		return
+	}
+	for i, n := range stats.Passages {
+		s.Counters["tunnel_"+bpf.Passage(i).String()] = n
+	}
+	for level := ecn.LevelEarly; level <= ecn.LevelSevere; level++ {
+		s.Counters["cnp_sent_"+level.String()] = t.sender.Stats().Sent[level]
+	}
+}
+
+// problem says why no flow goes to a site in a tunnel, and what to do.
+func (t *tunnels) problem(w *way) string {
+	switch {
+	case t.failed != "":
+		return t.failed
+	case len(w.tunnels) == 0:
+		return fmt.Sprintf("no gateway address of the own site is this node's, or none of site %s is of the same IP version: flows leave outside of tunnels", w.site)
+	case t.leaving:
+		return "waits until other sites have left the tunnels of the configuration before"
+	case t.uplinks.problem() != "":
+		return t.uplinks.problem()
+	}
+	x := w.tunnels[0]
+	return fmt.Sprintf("no gateway of site %s has answered a packet of %d octets in a tunnel, so flows leave outside: enable spec.wan there, let IP protocols 4 and 41 pass between the gateways, "+
+		"give its agent a pin folder on a BPF file system, or write what the path carries in spec.wan.pathMTU", w.site, x.MTU)
+}

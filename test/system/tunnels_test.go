@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"crem.dev/crem/test/lab/topology"
+	"crem.dev/crem/test/lab/wan"
+)
+
+// inTunnels is what a domain says to have its flows in tunnels.
+const inTunnels = "  wan: {mode: Normal, l4s: Absent}\n"
+
+// overIPv6 are the gateways of the lab for outer headers of IPv6.
+var overIPv6 = [2]string{`"` + topology.GwA6.String() + `"`, `"` + topology.GwB6.String() + `"`}
+
+// awaitTunnels waits until flows travel in tunnels both ways.
+func (w *world) awaitTunnels() {
+	w.t.Helper()
+	for _, g := range []*gateway{w.a, w.b} {
+		w.eventually("tunnel of "+g.ns.Name, func() bool {
+			s, ok := g.ask()
+			return ok && len(s.Tunnels) == 1 && s.Tunnels[0].Up
+		})
+	}
+}
+
+// arrivalPrograms are the programs on the uplink's ingress, in their order.
+func (g *gateway) arrivalPrograms() (names []string) {
+	g.w.t.Helper()
+	g.w.do(g.ns, func() error {
+		uplink, err := interfaceIndex(topology.Uplink)
+		if err == nil {
+			names, err = programNames(uplink, ebpf.AttachTCXIngress)
+		}
+		return err
+	})
+	return names
+}
+
+// passes lets the stream go on for a time.
+func (s *stream) passes(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		s.moves(1000)
+	}
+}
+
+// leaseEnds is longer than a lease lasts that nobody renews.
+const leaseEnds = 4 * time.Second
+
+// TestWANECN_AgentsDieUnderTraffic: flows in tunnels are protected as they are outside. kill -9 of either agent, its silence until all leases have ended, its
+// return, and the end of the tunnels by a change of the configuration lose no packet and overtake none.
+func TestWANECN_AgentsDieUnderTraffic(t *testing.T) {
+	for name, gateways := range map[string][2]string{"outer IPv4": {}, "outer IPv6": overIPv6} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, options{wire: true, profile: proactive, domain: inTunnels, gateways: gateways})
+			w.discard(w.lab.HostB)
+			w.awaitTunnels()
+			if names := w.a.arrivalPrograms(); !slices.Equal(names, []string{"crem_wan_in", "crem_ingress"}) {
+				t.Errorf("programs on ingress: %v", names)
+			}
+			s := w.stream(streamOptions{rate: 5000})
+			w.awaitProtecting(1)
+			s.moves(5000)
+			if n := w.a.status().Counters["tunnel_encapsulated"]; n < 5000 {
+				t.Errorf("%d packets went into the tunnel", n)
+			}
+			if n := w.b.status().Counters["tunnel_decapsulated"]; n < 5000 {
+				t.Errorf("%d packets came through the tunnel", n)
+			}
+			for _, g := range []*gateway{w.b, w.a} {
+				g.kill()
+				s.passes(leaseEnds)
+				g.start()
+				g.awaitAttached()
+				w.awaitTunnels()
+				w.awaitProtecting(1)
+				s.moves(5000)
+			}
+			w.o.domain = ""
+			for _, g := range []*gateway{w.a, w.b} {
+				g.writeDomain(true)
+			}
+			for _, g := range []*gateway{w.a, w.b} {
+				w.eventually("no tunnel in "+g.ns.Name, func() bool { s, ok := g.ask(); return ok && len(s.Tunnels) == 0 })
+			}
+			s.passes(leaseEnds)
+			for _, g := range []*gateway{w.a, w.b} {
+				w.eventually("no programs of tunnels in "+g.ns.Name, func() bool { return slices.Equal(g.arrivalPrograms(), []string{"crem_ingress"}) })
+				g.wantPrograms(1, "without tunnels")
+			}
+			s.moves(5000)
+			sent, got := s.end()
+			t.Logf("%d sent, %d arrived, %d out of order", sent, got.distinct, got.order)
+			if got.distinct != sent || got.order > 0 {
+				t.Errorf("%d packets lost (%v), %d out of order", sent-got.distinct, got.missing(sent), got.order)
+			}
+		})
+	}
+}
+
+// TestWANECN_Uninstall: after the death of both agents nothing is left of the tunnels.
+func TestWANECN_Uninstall(t *testing.T) {
+	w := newWorld(t, options{wire: true, profile: proactive, domain: inTunnels})
+	w.awaitTunnels()
+	for _, g := range []*gateway{w.a, w.b} {
+		g.kill()
+	}
+	for _, g := range []*gateway{w.a, w.b} {
+		g.uninstall()
+		g.wantPrograms(0, "after uninstall")
+	}
+}
+
+// TestWANECN_NothingWithoutTheOtherEnd: a site whose agent does not take tunnels gets none, and the status says what to do.
+func TestWANECN_NothingWithoutTheOtherEnd(t *testing.T) {
+	w := newWorld(t, options{wire: true, profile: proactive, domain: inTunnels, each: func(g *gateway) {
+		if g.site == "west" {
+			g.w.o.domain = ""
+			g.writeDomain(true)
+		}
+	}})
+	w.discard(w.lab.HostB)
+	s := w.stream(streamOptions{rate: 5000})
+	w.awaitProtecting(1)
+	s.passes(3 * time.Second)
+	st := w.a.status()
+	if n := st.Counters["tunnel_encapsulated"]; n != 0 || len(st.Tunnels) != 1 || st.Tunnels[0].Up || st.Tunnels[0].Problem == "" {
+		t.Errorf("%d packets encapsulated, %+v", n, st.Tunnels)
+	}
+	if sent, got := s.end(); got.distinct != sent {
+		t.Errorf("%d packets lost", sent-got.distinct)
+	}
+}
+
+// TestWANECN_CongestionIsAnswered: the WAN marks outer headers CE. The endpoints see the marks, the gateway where the packets entered the tunnel is told,
+// believes it and holds the flow to less.
+func TestWANECN_CongestionIsAnswered(t *testing.T) {
+	w := newWorld(t, options{
+		path: wan.Settings{Delay: wan.Duration(5 * time.Millisecond), CEProbability: 0.2, Seed: 3}, profile: proactive, domain: inTunnels,
+	})
+	w.discard(w.lab.HostB)
+	w.awaitTunnels()
+	s := w.stream(streamOptions{rate: 2000, data: 1000})
+	w.awaitProtecting(1)
+	w.eventually("notifications are sent, believed and answered", func() bool {
+		a, b := w.a.status(), w.b.status()
+		return b.Counters["cnp_sent_severe"] > 0 && a.Counters["cnp_received_severe"] > 0 && a.Counters["tunnel_over_rate"] > 0 &&
+			b.Counters["crf_ce_marked"] > 0
+	})
+	s.end()
+}
