@@ -22,6 +22,10 @@ func TestG14OlderDomainWins(t *testing.T) {
 	}{
 		{v1alpha1.ReasonPortConflict, func(d *v1alpha1.CREMDomain) { d.Spec.Port = 52000 }},
 		{v1alpha1.ReasonUplinkConflict, func(d *v1alpha1.CREMDomain) { d.Spec.Nodes.Uplinks[0] = "wan0" }},
+		{v1alpha1.ReasonTransportConflict, func(d *v1alpha1.CREMDomain) {
+			bit := v1alpha1.RetransmissionBit(3)
+			d.Spec.Transports.MRC.RetransmissionBit = &bit
+		}},
 		{v1alpha1.ReasonPrefixConflict, func(d *v1alpha1.CREMDomain) { d.Spec.Sites[1].CIDRs[0] = "10.2.3.0/24" }},
 	} {
 		t.Run(row.reason, func(t *testing.T) {
@@ -29,6 +33,9 @@ func TestG14OlderDomainWins(t *testing.T) {
 			start(t, quick())
 			older, younger := domain("zebra", 52000, "wan0", labelled("gw", "1")), domain("ant", 52001, "wan1", labelled("gw", "1"))
 			younger.Spec.Sites[0].CIDRs[0], younger.Spec.Sites[1].CIDRs[0] = "10.11.0.0/16", "10.12.0.0/16"
+			for _, d := range []*v1alpha1.CREMDomain{older, younger} {
+				d.Spec.Transports = &v1alpha1.Transports{MRC: &v1alpha1.MRC{}}
+			}
 			row.edit(younger)
 			create(t, node("n1", "gw=1"), older)
 			time.Sleep(1100 * time.Millisecond) // creation times have seconds

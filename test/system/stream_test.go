@@ -39,10 +39,12 @@ type stream struct {
 // streamOptions describe a stream; zero fields take a sensible value.
 type streamOptions struct {
 	src, dst netip.Addr
-	rate     int // packets a second
-	data     int // octets of payload
-	first    roce.PSN
-	swap     int // each packet with a multiple of swap as its number leaves behind the three after it; 0: none
+	// transport of the packets, by the settings that public descriptions give; those of a multipath one have a source port each.
+	transport roce.Transport
+	rate      int // packets a second
+	data      int // octets of payload
+	first     roce.PSN
+	swap      int // each packet with a multiple of swap as its number leaves behind the three after it; 0: none
 }
 
 // received is what the receiver saw.
@@ -62,7 +64,14 @@ const (
 	streamRate = 20_000
 	streamSeed = 99
 	streamTail = 64 << 10 // frames that may wait for the receiver
+
+	multipathHeaders = 24 // octets of extension headers, whose content nobody between the hosts reads
 )
+
+// streamTransports are the settings by which domains name the transports of streams.
+var streamTransports = roce.Transports{
+	VeRoCE: roce.VeRoCESettings{Enabled: true, Port: roce.VeRoCEPort}, MRC: roce.MRCSettings{Enabled: true},
+}
 
 // stream starts a stream. The receiver is there before the first packet.
 func (w *world) stream(o streamOptions) *stream {
@@ -102,7 +111,13 @@ func (w *world) stream(o streamOptions) *stream {
 	})
 	model := frames.RoCE{
 		Headers: frames.Headers{SrcMAC: frames.MAC(topology.MACA), DstMAC: frames.MAC(to), Src: o.src, Dst: o.dst, TOS: 2},
-		Opcode:  roce.SendOnly, QPN: streamQPN,
+		Opcode:  s.opcode(), QPN: streamQPN,
+	}
+	if o.transport.Multipath() {
+		model.Extension = make([]byte, multipathHeaders)
+	}
+	if o.transport == roce.VeRoCE {
+		model.DstPort = roce.VeRoCEPort
 	}
 	stopped := make(chan struct{})
 	s.ended.Add(2)
@@ -157,13 +172,28 @@ func (s *stream) send(out *raw.Sender, model frames.RoCE) {
 			i := s.number(n)
 			rc.Fill(data, streamSeed, uint64(i), 0)
 			p := model
-			p.PSN, p.ID, p.Data = uint32(s.o.first.Add(i)), uint16(7*i), data
+			p.PSN, p.ID, p.Data, p.SrcPort = uint32(s.o.first.Add(i)), uint16(7*i), data, s.sourcePort(i)
 			out.Queue(p.Frame())
 			n++
 		}
 		out.Flush()
 		s.sent.Store(int64(n))
 	}
+}
+
+func (s *stream) opcode() roce.Opcode {
+	if s.o.transport == roce.MRC {
+		return roce.MRCWriteOnly
+	}
+	return roce.SendOnly
+}
+
+// sourcePort is that of a packet: a path for each packet of a multipath transport.
+func (s *stream) sourcePort(i int) uint16 {
+	if s.o.transport.Multipath() {
+		return 0xc000 | uint16(i*2654435761>>8)&0x3fff
+	}
+	return 0xc000
 }
 
 // number is that of the packet which leaves as the nth. A batch begins with a multiple of 16, so that packets change places within one.
@@ -206,8 +236,8 @@ func (s *stream) receive(in *raw.Ring, stopped <-chan struct{}) {
 }
 
 func (s *stream) note(frame []byte) {
-	p, reason := roce.Parse(frame)
-	if reason != roce.OK || p.QPN() != streamQPN || p.Src() != s.o.src || p.Dst() != s.o.dst {
+	p, reason := streamTransports.Parse(frame)
+	if reason != roce.OK || p.Transport() != s.o.transport || p.QPN() != streamQPN || p.Src() != s.o.src || p.Dst() != s.o.dst {
 		return
 	}
 	s.mu.Lock()
@@ -215,7 +245,13 @@ func (s *stream) note(frame []byte) {
 	g := &s.got
 	g.packets++
 	i := p.PSN().Sub(s.o.first)
-	if i < 0 || p.Opcode() != roce.SendOnly || !roce.CheckICRC(&p) || rc.Differing(p.Data(), streamSeed, uint64(i)) != 0 || len(p.Data()) != s.o.data {
+	data := p.Data()
+	if s.o.transport.Multipath() {
+		const bth, icrc = 12, 4
+		data = p.P()[bth+multipathHeaders : len(p.P())-icrc]
+	}
+	if i < 0 || p.Opcode() != s.opcode() || p.SrcPort() != s.sourcePort(i) || p.ID() != uint16(7*i) || !roce.CheckICRC(&p) ||
+		rc.Differing(data, streamSeed, uint64(i)) != 0 || len(data) != s.o.data {
 		g.corrupt++
 		return
 	}
@@ -294,15 +330,18 @@ func (g *received) missing(sent int) (gaps []string) {
 	return gaps
 }
 
-// discard takes the RoCEv2 port in a namespace, so that its kernel does not answer that nobody is there.
+// discard takes the ports of the transports in a namespace, so that its kernel does not answer that nobody is there.
 func (w *world) discard(n *topology.Namespace) {
 	w.t.Helper()
 	w.do(n, func() error {
-		for _, network := range []string{"udp4", "udp6"} {
+		for _, at := range []struct {
+			network string
+			port    int
+		}{{"udp4", roce.Port}, {"udp6", roce.Port}, {"udp4", roce.VeRoCEPort}, {"udp6", roce.VeRoCEPort}} {
 			config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 				return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1) })
 			}}
-			c, err := config.ListenPacket(w.t.Context(), network, fmt.Sprintf(":%d", roce.Port))
+			c, err := config.ListenPacket(w.t.Context(), at.network, fmt.Sprintf(":%d", at.port))
 			if err != nil {
 				return err
 			}

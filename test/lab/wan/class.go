@@ -11,7 +11,7 @@ import (
 // Class is what a frame carries, as far as the counters tell it apart.
 type Class uint8
 
-// The classes. RoCEData are the packets that carry a new place in a PSN space (requests, READ and ATOMIC responses), RoCEOther are ACK, NAK, CNP
+// The classes, those of RoCE also of veRoCE and MRC. RoCEData are the packets that carry a new place in a PSN space (requests, READ and ATOMIC responses), RoCEOther are ACK, NAK, CNP
 // and datagrams, CREM the messages of the repair channel.
 const (
 	RoCEData Class = iota
@@ -117,15 +117,22 @@ func Classify(f []byte, cremPort uint16) Class {
 	}
 	src, dst := binary.BigEndian.Uint16(f[n.udp:]), binary.BigEndian.Uint16(f[n.udp+2:])
 	switch {
-	case dst == roce.Port && len(f) > n.udp+udpLen:
-		if _, source := roce.Opcode(f[n.udp+udpLen]).Space(); source {
-			return RoCEData
-		}
-		return RoCEOther
+	case (dst == roce.Port || dst == roce.VeRoCEPort) && len(f) > n.udp+udpLen:
+		return classOf(roce.Opcode(f[n.udp+udpLen]))
 	case cremPort != 0 && (dst == cremPort || src == cremPort):
 		return CREM
 	}
 	return Other
+}
+
+// classOf is the class of an opcode of any transport: those that carry data mean the same in all.
+func classOf(op roce.Opcode) Class {
+	for _, t := range roce.AllTransports() {
+		if _, source := t.Space(op); source {
+			return RoCEData
+		}
+	}
+	return RoCEOther
 }
 
 // MarkCE sets Congestion Experienced in place, in the outer header of what is in a tunnel, if the packet is ECN-capable, and says whether the frame now carries it newly.

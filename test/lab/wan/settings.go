@@ -47,7 +47,7 @@ type Settings struct {
 	// CEProbability marks frames at random, CEThreshold (octets in the queue, 0: never) while the queue is longer. Only ECN-capable packets are marked.
 	CEProbability float64 `json:"ce_probability"`
 	CEThreshold   int64   `json:"ce_threshold_octets"`
-	// ProtectedOnly spares all traffic but RoCEv2 and CREM from loss, duplication and reordering.
+	// ProtectedOnly spares all traffic but RoCEv2, veRoCE, MRC and CREM from loss, duplication and reordering.
 	ProtectedOnly bool `json:"protected_only"`
 	// CREMPort is the UDP port by which CREM messages are known; 0: none are.
 	CREMPort uint16 `json:"crem_port"`
