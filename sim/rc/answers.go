@@ -154,14 +154,14 @@ func (r *requester) place(now time.Duration, p *roce.Packet, m *message) {
 		r.stats.Stale++
 		return
 	}
-	copy(r.mem.slot(r.head)[from:], data)
+	copy(r.mem.Slot(r.head)[from:], data)
 	r.stats.Responses++
 	number := r.head
 	r.moved(now, m, r.una+1)
 	if !last {
 		return
 	}
-	corrupt := r.mem.complete(number, m.size)
+	corrupt := r.mem.Complete(number, m.size)
 	if corrupt > 0 {
 		r.stats.CorruptMessages++
 		r.stats.CorruptOctets += uint64(corrupt)

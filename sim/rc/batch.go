@@ -23,10 +23,11 @@ func (b *Batch) Full() bool { return len(b.frames) == cap(b.frames) }
 // Reset empties the batch.
 func (b *Batch) Reset() { b.frames = b.frames[:0] }
 
-// slot returns empty memory for the next frame.
-func (b *Batch) slot() []byte {
+// Slot returns empty memory for the next frame.
+func (b *Batch) Slot() []byte {
 	at := len(b.frames) * b.size
 	return b.mem[at : at : at+b.size]
 }
 
-func (b *Batch) add(frame []byte) { b.frames = append(b.frames, frame) }
+// Add appends a frame that was built in the memory of Slot.
+func (b *Batch) Add(frame []byte) { b.frames = append(b.frames, frame) }

@@ -5,9 +5,9 @@ package rc
 // remoteKey is the key of the registered memory of every queue pair.
 const remoteKey = 0x00c0ffee
 
-// memory is the registered memory of one end: as many slots as messages may be outstanding. Message n lies at virtual address n x slot size,
+// Memory is the registered memory of one end: as many slots as messages may be outstanding. Message n lies at virtual address n x slot size,
 // which is slot n modulo slots.
-type memory struct {
+type Memory struct {
 	octets []byte
 	size   int // of a slot
 	slots  int
@@ -22,13 +22,14 @@ type filled struct {
 	used   bool
 }
 
-func newMemory(c *Config) memory { return memory{size: c.MaxMessage, slots: c.Depth, seed: c.Seed} }
+// NewMemory returns the memory of a queue pair.
+func NewMemory(c *Config) Memory { return Memory{size: c.MaxMessage, slots: c.Depth, seed: c.Seed} }
 
-// address returns the virtual address of a message's first octet.
-func (m *memory) address(number uint64) uint64 { return number * uint64(m.size) }
+// Address returns the virtual address of a message's first octet.
+func (m *Memory) Address(number uint64) uint64 { return number * uint64(m.size) }
 
-// slot returns the memory of a message. Memory is registered at the first use, since most ends receive in one role only.
-func (m *memory) slot(number uint64) []byte {
+// Slot returns the memory of a message. Memory is registered at the first use, since most ends receive in one role only.
+func (m *Memory) Slot(number uint64) []byte {
 	if m.octets == nil {
 		m.octets = make([]byte, m.size*m.slots)
 		m.filled = make([]filled, m.slots)
@@ -37,18 +38,24 @@ func (m *memory) slot(number uint64) []byte {
 	return m.octets[i*m.size : (i+1)*m.size]
 }
 
-// complete compares a completed message with what was sent and returns the octets that differ.
-func (m *memory) complete(number uint64, size int) int {
-	s := m.slot(number)
+// Reopen says that a message is about to arrive in its slot: until it is complete, Audit leaves the slot out.
+func (m *Memory) Reopen(number uint64) {
+	m.Slot(number) // registered by now
+	m.filled[number%uint64(m.slots)].used = false
+}
+
+// Complete compares a completed message with what was sent and returns the octets that differ.
+func (m *Memory) Complete(number uint64, size int) int {
+	s := m.Slot(number)
 	m.filled[number%uint64(m.slots)] = filled{number, size, true}
 	return Differing(s[:size], m.seed, number)
 }
 
-// audit compares every slot again with the message that completed in it last. The slot of a message that is still arriving is left out.
-func (m *memory) audit(open uint64, inside bool) (octets int) {
+// Audit compares every slot again with the message that completed in it last. The slot of a message that is still arriving is left out.
+func (m *Memory) Audit(open uint64, inside bool) (octets int) {
 	for i, f := range m.filled {
 		if f.used && (!inside || open%uint64(m.slots) != uint64(i)) {
-			octets += Differing(m.slot(f.number)[:f.size], m.seed, f.number)
+			octets += Differing(m.Slot(f.number)[:f.size], m.seed, f.number)
 		}
 	}
 	return octets

@@ -12,7 +12,7 @@ import (
 type QP struct {
 	cfg    Config
 	build  builder
-	pace   pacer
+	pace   Pacer
 	ask    requester
 	answer responder
 	stats  Stats
@@ -24,7 +24,7 @@ func New(c Config) (*QP, error) {
 		return nil, err
 	}
 	c.Local.Addr, c.Remote.Addr = c.Local.Addr.Unmap(), c.Remote.Addr.Unmap()
-	q := &QP{cfg: c, build: newBuilder(&c), pace: pacer{rate: c.Rate}}
+	q := &QP{cfg: c, build: newBuilder(&c), pace: Pacer{Rate: c.Rate}}
 	q.ask = newRequester(&q.cfg, &q.build, &q.pace, &q.stats.Requester)
 	q.answer = newResponder(&q.cfg, &q.build, &q.pace, &q.stats.Responder)
 	return q, nil
@@ -84,5 +84,5 @@ func (q *QP) Stats() *Stats { return &q.stats }
 
 // Audit compares all memory again with what was sent and returns how many octets differ. It may be called at any time.
 func (q *QP) Audit() int {
-	return q.answer.mem.audit(q.answer.number, q.answer.open) + q.ask.mem.audit(q.ask.head, q.Outstanding() > 0)
+	return q.answer.mem.Audit(q.answer.number, q.answer.open) + q.ask.mem.Audit(q.ask.head, q.Outstanding() > 0)
 }

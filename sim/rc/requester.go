@@ -47,8 +47,8 @@ type message struct {
 type requester struct {
 	cfg   *Config
 	build *builder
-	pace  *pacer
-	mem   memory
+	pace  *Pacer
+	mem   Memory
 	stats *RequesterStats
 
 	queue []message // of message n at n modulo Depth
@@ -69,8 +69,8 @@ type requester struct {
 	done     []Completion
 }
 
-func newRequester(c *Config, b *builder, p *pacer, s *RequesterStats) requester {
-	return requester{cfg: c, build: b, pace: p, mem: newMemory(c), stats: s, queue: make([]message, c.Depth)}
+func newRequester(c *Config, b *builder, p *Pacer, s *RequesterStats) requester {
+	return requester{cfg: c, build: b, pace: p, mem: NewMemory(c), stats: s, queue: make([]message, c.Depth)}
 }
 
 func (r *requester) at(number uint64) *message { return &r.queue[number%uint64(len(r.queue))] }
@@ -118,13 +118,13 @@ func (r *requester) poll(now time.Duration, out *Batch) {
 		r.stats.Timeouts++
 		r.rewind(now)
 	}
-	for r.sendable() && !out.Full() && r.pace.ready(now) {
+	for r.sendable() && !out.Full() && r.pace.Ready(now) {
 		if r.una == r.next {
 			r.progress = now
 		}
-		frame := r.send(out.slot())
-		out.add(frame)
-		r.pace.sent(now, len(frame))
+		frame := r.send(out.Slot())
+		out.Add(frame)
+		r.pace.Sent(now, len(frame))
 		r.stats.Sent++
 		r.stats.SentOctets += uint64(len(frame))
 	}
@@ -141,7 +141,7 @@ func (r *requester) timer() time.Duration {
 func (r *requester) deadline() time.Duration {
 	d := r.timer()
 	if r.sendable() {
-		d = min(d, r.pace.next)
+		d = min(d, r.pace.Next())
 	}
 	return d
 }
@@ -170,7 +170,7 @@ func (r *requester) send(mem []byte) []byte {
 func (r *requester) readRequest(mem []byte, m *message) []byte {
 	from := int(r.next-m.first) * r.cfg.MTU
 	frame, _ := r.build.open(mem, roce.ReadRequest, r.psn(r.next), true, 0)
-	r.build.putRETH(frame, r.mem.address(r.cur)+uint64(from), m.size-from)
+	r.build.putRETH(frame, r.mem.Address(r.cur)+uint64(from), m.size-from)
 	r.next = m.first + m.packets
 	r.reads++
 	r.silent = 0
@@ -201,7 +201,7 @@ func (r *requester) dataPacket(mem []byte, m *message) []byte {
 	from := int(index) * r.cfg.MTU
 	frame, data := r.build.open(mem, op, r.psn(r.next), ack, min(r.cfg.MTU, m.size-from))
 	if m.op == Write && index == 0 {
-		r.build.putRETH(frame, r.mem.address(r.cur), m.size)
+		r.build.putRETH(frame, r.mem.Address(r.cur), m.size)
 	}
 	Fill(data, r.cfg.Seed, r.cur, from)
 	r.next++

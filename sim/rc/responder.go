@@ -12,8 +12,8 @@ import (
 type responder struct {
 	cfg   *Config
 	build *builder
-	pace  *pacer
-	mem   memory
+	pace  *Pacer
+	mem   Memory
 	stats *ResponderStats
 
 	expected uint64      // sequence number of the next request packet
@@ -39,8 +39,8 @@ type readResource struct {
 	sent    uint64 // responses sent so far, from the first on
 }
 
-func newResponder(c *Config, b *builder, p *pacer, s *ResponderStats) responder {
-	return responder{cfg: c, build: b, pace: p, mem: newMemory(c), stats: s, reads: make([]readResource, 0, c.Reads+1)}
+func newResponder(c *Config, b *builder, p *Pacer, s *ResponderStats) responder {
+	return responder{cfg: c, build: b, pace: p, mem: NewMemory(c), stats: s, reads: make([]readResource, 0, c.Reads+1)}
 }
 
 // handle takes a request packet.
@@ -111,7 +111,7 @@ func (r *responder) data(p *roce.Packet) bool {
 		r.open, r.offset, r.length = true, 0, -1
 		if _, has := p.DMALength(); has {
 			address, key, length := reth(p)
-			if address != r.mem.address(r.number) || key != remoteKey || int(length) > r.mem.size {
+			if address != r.mem.Address(r.number) || key != remoteKey || int(length) > r.mem.size {
 				r.refuse(roce.NAKRemoteAccess, fmt.Sprintf("message %d: WRITE of %d octets to %#x", r.number, length, address))
 				return false
 			}
@@ -122,7 +122,7 @@ func (r *responder) data(p *roce.Packet) bool {
 		r.refuse(roce.NAKInvalidRequest, fmt.Sprintf("message %d: %v with %d octets at %d", r.number, op, len(data), r.offset))
 		return false
 	}
-	copy(r.mem.slot(r.number)[r.offset:], data)
+	copy(r.mem.Slot(r.number)[r.offset:], data)
 	r.offset += len(data)
 	if op.Ends() && r.length >= 0 && r.length != r.offset {
 		r.refuse(roce.NAKInvalidRequest, fmt.Sprintf("message %d: %d octets of %d", r.number, r.offset, r.length))
@@ -139,7 +139,7 @@ func (r *responder) data(p *roce.Packet) bool {
 func (r *responder) completed() {
 	r.stats.Messages++
 	r.stats.WrittenOctets += uint64(r.offset)
-	if wrong := r.mem.complete(r.number, r.offset); wrong > 0 {
+	if wrong := r.mem.Complete(r.number, r.offset); wrong > 0 {
 		r.stats.CorruptMessages++
 		r.stats.CorruptOctets += uint64(wrong)
 		if r.stats.Fault == "" {
@@ -153,7 +153,7 @@ func (r *responder) completed() {
 // read takes a READ request: its answer occupies as many PSNs as it has packets.
 func (r *responder) read(p *roce.Packet) bool {
 	address, key, length := reth(p)
-	if address != r.mem.address(r.number) || key != remoteKey || length == 0 || int(length) > r.mem.size {
+	if address != r.mem.Address(r.number) || key != remoteKey || length == 0 || int(length) > r.mem.size {
 		r.refuse(roce.NAKRemoteAccess, fmt.Sprintf("message %d: READ of %d octets at %#x", r.number, length, address))
 		return false
 	}
@@ -201,7 +201,7 @@ func (r *responder) duplicate(p *roce.Packet, distance int) {
 	}
 	address, key, length := reth(p)
 	from := int(seq-x.first) * r.cfg.MTU
-	if address != r.mem.address(x.number)+uint64(from) || key != remoteKey || int(length) != x.size-from {
+	if address != r.mem.Address(x.number)+uint64(from) || key != remoteKey || int(length) != x.size-from {
 		return
 	}
 	r.dropAnswers(seq)

@@ -52,7 +52,7 @@ func (r *responder) poll(now time.Duration, out *Batch) {
 		a := &r.answers[sent]
 		if !a.read {
 			r.sendAck(a, out)
-		} else if r.pace.ready(now) {
+		} else if r.pace.Ready(now) {
 			r.sendResponse(now, a, out)
 		} else {
 			break
@@ -69,15 +69,15 @@ func (r *responder) deadline() time.Duration {
 	case len(r.answers) == 0:
 		return roce.Never
 	case r.answers[0].read:
-		return r.pace.next
+		return r.pace.Next()
 	}
 	return 0
 }
 
 func (r *responder) sendAck(a *answer, out *Batch) {
-	frame, _ := r.build.open(out.slot(), roce.Acknowledge, r.psn(a.next), false, 0)
+	frame, _ := r.build.open(out.Slot(), roce.Acknowledge, r.psn(a.next), false, 0)
 	r.build.putAETH(frame, a.syndrome, uint32(r.number))
-	out.add(r.build.seal(frame))
+	out.Add(r.build.seal(frame))
 	if a.syndrome == unlimited {
 		r.stats.AcksSent++
 	} else {
@@ -104,13 +104,13 @@ func (r *responder) sendResponse(now time.Duration, a *answer, out *Batch) {
 		op = roce.ReadResponseLast
 	}
 	from := int(index) * r.cfg.MTU
-	frame, data := r.build.open(out.slot(), op, r.psn(a.next), false, min(r.cfg.MTU, x.size-from))
+	frame, data := r.build.open(out.Slot(), op, r.psn(a.next), false, min(r.cfg.MTU, x.size-from))
 	if op != roce.ReadResponseMiddle {
 		r.build.putAETH(frame, unlimited, uint32(r.number))
 	}
 	Fill(data, r.cfg.Seed, x.number, from)
-	out.add(r.build.seal(frame))
-	r.pace.sent(now, len(frame))
+	out.Add(r.build.seal(frame))
+	r.pace.Sent(now, len(frame))
 	r.stats.ResponsesSent++
 	r.stats.ResponseOctets += uint64(len(frame))
 	if index == x.sent {
