@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/sim/multipath"
 	"crem.dev/crem/sim/rc"
 	"crem.dev/crem/test/lab/raw"
 )
@@ -25,12 +26,45 @@ type Host struct {
 	ring    *raw.Ring
 	send    *raw.Sender
 	mute    []net.PacketConn
-	qps     []*rc.QP
+	qps     []queuePair
+	reads   *roce.Transports // how packets are read
 	first   roce.QPN
 	batch   *rc.Batch
 	meter   meter
 	stall   time.Duration
-	refused map[string]uint64 // frames of UDP port 4791 that are no RoCEv2 packets, by reason
+	refused map[string]uint64 // frames of the UDP port that are no packets of the transport, by reason
+}
+
+// queuePair is a queue pair of any transport; see rc.QP.
+type queuePair interface {
+	Post(now time.Duration, op rc.Op, size int) bool
+	HandlePacket(now time.Duration, p *roce.Packet)
+	Poll(now time.Duration, out *rc.Batch)
+	NextDeadline() time.Duration
+	Completions(dst []rc.Completion) []rc.Completion
+	Outstanding() int
+	Err() string
+	Stats() *rc.Stats
+	Audit() int
+}
+
+// connect makes a queue pair, and says how long its frames can be.
+func (o *Options) connect(c rc.Config, reads *roce.Transports) (q queuePair, frame int, err error) {
+	if !o.Transport.Multipath() {
+		q, err = rc.New(c)
+		return q, c.FrameSize(), err
+	}
+	m := multipath.Config{RC: c, Transport: o.Transport, Settings: reads, Paths: o.Multipath.Paths, RTT: o.Multipath.RTT}
+	q, err = multipath.New(m)
+	return q, m.FrameSize(), err
+}
+
+// port is the UDP destination port of the transport.
+func (o *Options) port() uint16 {
+	if o.Transport == roce.VeRoCE {
+		return o.Multipath.Port
+	}
+	return roce.Port
 }
 
 const ringSlots = 4096
@@ -52,19 +86,23 @@ func Open(o Options) (*Host, error) {
 	if !o.Requester {
 		h.first = responderQPN
 	}
+	if o.Transport.Multipath() {
+		h.reads = o.Multipath.settings()
+	}
+	longest := 0
 	for i := range o.Connections {
-		q, err := rc.New(o.connection(i, [6]byte(device.HardwareAddr), nextHop))
+		q, frame, err := o.connect(o.connection(i, [6]byte(device.HardwareAddr), nextHop), h.reads)
 		if err != nil {
 			return nil, err
 		}
-		h.qps = append(h.qps, q)
+		h.qps, longest = append(h.qps, q), frame
 	}
-	h.batch = rc.NewBatch(64, o.Config.FrameSize())
-	if h.mute, err = muteKernel(); err != nil {
+	h.batch = rc.NewBatch(64, longest)
+	if h.mute, err = muteKernel(o.port()); err != nil {
 		h.Close()
 		return nil, err
 	}
-	filter, err := bpf.Assemble(roceFilter())
+	filter, err := bpf.Assemble(portFilter(o.port()))
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +134,8 @@ func (h *Host) Close() {
 	}
 }
 
-// roceFilter passes unfragmented UDP to port 4791 over IPv4 and IPv6.
-func roceFilter() []bpf.Instruction {
+// portFilter passes unfragmented UDP to a port over IPv4 and IPv6.
+func portFilter(port uint16) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0x0800, SkipFalse: 6},
@@ -111,15 +149,15 @@ func roceFilter() []bpf.Instruction {
 		bpf.LoadAbsolute{Off: 20, Size: 1},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 17, SkipFalse: 2},
 		bpf.LoadAbsolute{Off: 56, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: roce.Port, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(port), SkipTrue: 1},
 		bpf.RetConstant{Val: 0},
 		bpf.RetConstant{Val: 0x40000},
 	}
 }
 
-// muteKernel keeps the kernel from answering RoCEv2 packets with "port unreachable": sockets on the port that throw everything away. Several endpoints
+// muteKernel keeps the kernel from answering packets with "port unreachable": sockets on the port that throw everything away. Several endpoints
 // on one host may have them.
-func muteKernel() ([]net.PacketConn, error) {
+func muteKernel(port uint16) ([]net.PacketConn, error) {
 	drop := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	prog := unix.SockFprog{Len: 1, Filter: &drop[0]}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -135,9 +173,9 @@ func muteKernel() ([]net.PacketConn, error) {
 	}}
 	var mute []net.PacketConn
 	for _, network := range []string{"udp4", "udp6"} {
-		c, err := config.ListenPacket(context.Background(), network, fmt.Sprintf(":%d", roce.Port))
+		c, err := config.ListenPacket(context.Background(), network, fmt.Sprintf(":%d", port))
 		if err != nil {
-			return mute, fmt.Errorf("take the RoCEv2 port: %w", err)
+			return mute, fmt.Errorf("take UDP port %d: %w", port, err)
 		}
 		mute = append(mute, c)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoint runs queue pairs of sim/rc on a real interface: the RDMA host of the lab. It stands where a RoCEv2 NIC would.
+// Package endpoint runs queue pairs of sim/rc, or of sim/multipath, on a real interface: the RDMA host of the lab. It stands where a NIC would.
 package endpoint
 
 import (
@@ -25,12 +25,37 @@ type Options struct {
 	Connections int    // connections
 	Op          rc.Op  // or Mixed
 	Size        int    // octets of a message
+	// Transport of all connections. Those of veRoCE and MRC write only.
+	Transport roce.Transport
+	// Multipath is what only they have.
+	Multipath Multipath
 	// Config is that of every connection, without the two ends.
 	Config rc.Config
 	// Warmup passes before the measurement, which takes Duration; then at most Drain until what is outstanding is complete. For the requester.
 	Warmup, Duration, Drain time.Duration
 	// Nap is the pause between batches while there is traffic.
 	Nap time.Duration
+}
+
+// Multipath is how connections of veRoCE and MRC are on the wire. What is not settled in public is chosen here.
+type Multipath struct {
+	Port              uint16        // UDP, of veRoCE
+	SACK              uint8         // opcode, of veRoCE
+	RetransmissionBit int           // of BTH octet 8, below 0: none
+	Paths             int           // UDP source ports of a direction
+	RTT               time.Duration // of the empty path
+}
+
+// settings are those that both ends read packets by.
+func (m *Multipath) settings() *roce.Transports {
+	flag := uint8(0)
+	if m.RetransmissionBit >= 0 {
+		flag = 1 << m.RetransmissionBit
+	}
+	return &roce.Transports{
+		VeRoCE: roce.VeRoCESettings{Enabled: true, Port: m.Port, Retransmission: flag, SACK: roce.Opcode(m.SACK)},
+		MRC:    roce.MRCSettings{Enabled: true, Retransmission: flag},
+	}
 }
 
 // Mixed posts WRITE, SEND and READ in turn.
@@ -47,7 +72,8 @@ const (
 func DefaultOptions() Options {
 	return Options{
 		Connections: 1, Op: rc.Write, Size: 1 << 20, Duration: 10 * time.Second, Drain: 2 * time.Second, Nap: 400 * time.Microsecond,
-		Config: rc.Config{MTU: 4096, TOS: 2, Window: 1024, Timeout: 134 * time.Millisecond, Retries: 7, Depth: 16, Reads: 16, Seed: 1},
+		Multipath: Multipath{Port: roce.VeRoCEPort, SACK: 0x18, RetransmissionBit: 6, Paths: 16, RTT: 20 * time.Millisecond},
+		Config:    rc.Config{MTU: 4096, TOS: 2, Window: 1024, Timeout: 134 * time.Millisecond, Retries: 7, Depth: 16, Reads: 16, Seed: 1},
 	}
 }
 
@@ -89,6 +115,29 @@ func (o *Options) Register(fs *flag.FlagSet) {
 		o.Op = op
 		return nil
 	})
+	fs.Func("transport", "RoCEv2 (default), veRoCE or MRC; the latter two write only", func(s string) error {
+		for _, t := range roce.AllTransports() {
+			if s == t.String() {
+				o.Transport = t
+				return nil
+			}
+		}
+		return errors.New("no such transport")
+	})
+	m := &o.Multipath
+	fs.Func("veroce-port", fmt.Sprintf("UDP `port` of veRoCE (default %d)", m.Port), func(s string) error {
+		v, err := strconv.ParseUint(s, 0, 16)
+		m.Port = uint16(v)
+		return err
+	})
+	fs.Func("veroce-sack", fmt.Sprintf("`opcode` of veRoCE's SACK (default %#x)", m.SACK), func(s string) error {
+		v, err := strconv.ParseUint(s, 0, 8)
+		m.SACK = uint8(v)
+		return err
+	})
+	fs.IntVar(&m.RetransmissionBit, "retransmission-bit", m.RetransmissionBit, "veRoCE, MRC: `bit` of BTH octet 8 that marks a retransmission, below 0: none")
+	fs.IntVar(&m.Paths, "paths", m.Paths, "veRoCE, MRC: UDP source ports of a direction")
+	fs.DurationVar(&m.RTT, "rtt", m.RTT, "veRoCE, MRC: round-trip `time` of the empty path")
 	fs.IntVar(&o.Size, "size", o.Size, "`octets` of a message")
 	fs.IntVar(&o.Config.MTU, "mtu", o.Config.MTU, "RoCE path MTU")
 	fs.IntVar(&o.Config.Depth, "depth", o.Config.Depth, "messages outstanding")
@@ -116,12 +165,13 @@ func (o *Options) Args() []string {
 	if o.Requester {
 		role = requester
 	}
-	args := []string{"-role", role, "-op", opName(o.Op), "-tos", strconv.Itoa(int(o.Config.TOS))}
+	args := []string{"-role", role, "-op", opName(o.Op), "-tos", strconv.Itoa(int(o.Config.TOS)), "-transport", o.Transport.String(),
+		"-veroce-port", strconv.Itoa(int(o.Multipath.Port)), "-veroce-sack", strconv.Itoa(int(o.Multipath.SACK))}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	o.Register(fs)
 	fs.VisitAll(func(f *flag.Flag) {
 		switch f.Name {
-		case "role", "op", "tos":
+		case "role", "op", "tos", "transport", "veroce-port", "veroce-sack":
 		default:
 			args = append(args, "-"+f.Name+"="+f.Value.String())
 		}
@@ -137,6 +187,10 @@ func (o *Options) validate() error {
 		return fmt.Errorf("%d connections are not between 1 and %d", o.Connections, maxConnections)
 	case o.Warmup < 0 || o.Duration <= 0 || o.Drain < 0:
 		return errors.New("warm-up, duration and drain must not be negative")
+	case o.Transport.Multipath() && o.Op != rc.Write:
+		return fmt.Errorf("%v writes only", o.Transport)
+	case o.Multipath.RetransmissionBit > 6:
+		return errors.New("bit 7 of BTH octet 8 asks for an acknowledgement")
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/sim/rc"
 )
 
@@ -17,6 +18,7 @@ func TestArgsAreWhatRegisterReads(t *testing.T) {
 	o.Requester, o.Device, o.Op, o.Connections, o.Size = true, "eth7", Mixed, 3, 12345
 	o.Local, o.Remote, o.NextHop = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2"), "02:00:00:00:00:01"
 	o.Config = rc.Config{MTU: 1024, TOS: 0x6a, Window: 77, Rate: 99, Timeout: time.Second, Retries: -1, Depth: 5, Reads: 2, Coalesce: true, Seed: 1 << 60}
+	o.Transport, o.Multipath = roce.MRC, Multipath{Port: 4795, SACK: 0xe0, RetransmissionBit: -1, Paths: 3, RTT: time.Second}
 	o.Warmup, o.Duration, o.Drain, o.Nap = time.Millisecond, time.Minute, time.Hour, time.Microsecond
 	got := DefaultOptions()
 	fs := flag.NewFlagSet("", flag.ContinueOnError)

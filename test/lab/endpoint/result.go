@@ -48,7 +48,7 @@ type snapshot struct {
 	acked, sent, needed, naks, timeouts uint64
 }
 
-func sum(now time.Duration, qps []*rc.QP) snapshot {
+func sum(now time.Duration, qps []queuePair) snapshot {
 	s := snapshot{at: now}
 	for _, q := range qps {
 		r := &q.Stats().Requester
@@ -86,7 +86,7 @@ func (m *meter) op(qp int) rc.Op {
 func (m *meter) over(now time.Duration) bool { return now >= m.end }
 
 // completed notes the messages of the measurement.
-func (m *meter) completed(q *rc.QP) {
+func (m *meter) completed(q queuePair) {
 	m.scratch = q.Completions(m.scratch[:0])
 	for _, c := range m.scratch {
 		if c.Posted >= m.begin {
@@ -96,7 +96,7 @@ func (m *meter) completed(q *rc.QP) {
 }
 
 // tick takes the sums when the measurement begins and ends, and says why it is over.
-func (m *meter) tick(now time.Duration, qps []*rc.QP, outstanding int) (over string) {
+func (m *meter) tick(now time.Duration, qps []queuePair, outstanding int) (over string) {
 	if m.from.at == 0 && now >= m.begin {
 		m.from = sum(now, qps)
 		m.from.at = max(m.from.at, 1)
@@ -164,7 +164,7 @@ func (h *Host) result(now time.Duration, ended string) *Result {
 }
 
 // add sums up what is reported for the whole run of a connection.
-func (h *Host) add(r *Result, q *rc.QP) {
+func (h *Host) add(r *Result, q queuePair) {
 	s := q.Stats()
 	r.Total = append(r.Total, s)
 	r.Corrupt += s.Requester.CorruptMessages + s.Responder.CorruptMessages + s.Responder.ProtocolErrors

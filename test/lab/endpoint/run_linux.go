@@ -58,7 +58,7 @@ func (h *Host) receive(wall time.Time, now time.Duration) (n int) {
 		if !ok {
 			break
 		}
-		if p, why := roce.Parse(f.Data); why != roce.OK {
+		if p, why := h.reads.Parse(f.Data); why != roce.OK {
 			h.refused[why.String()]++
 		} else if i := int(p.QPN()) - int(h.first); i < 0 || i >= len(h.qps) {
 			h.refused["unknown queue pair"]++

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command crem-rc is a software RDMA endpoint: queue pairs of sim/rc on a real interface. Two of them, one in each role, transfer messages as
-// two hosts with RoCEv2 NICs would; the one that receives data verifies every octet. It prints its result as JSON.
+// Command crem-rc is a software RDMA endpoint: queue pairs of sim/rc, or of veRoCE and MRC (sim/multipath), on a real interface. Two of them, one in each
+// role, transfer messages as two hosts with such NICs would; the one that receives data verifies every octet. It prints its result as JSON.
 //
 //	crem-rc -role responder -if eth0 -local 10.2.0.2 -remote 10.1.0.2
 //	crem-rc -role requester -if eth0 -local 10.1.0.2 -remote 10.2.0.2 -op write -size 1048576 -duration 10s
 //
-// -qps, -seed, -mtu, -size, -depth and -reads must be the same on both command lines: the two ends do not talk about them.
+// -qps, -seed, -mtu, -size, -depth, -reads, -transport, -veroce-port, -veroce-sack and -retransmission-bit must be the same on both command lines: the two ends do not talk about them.
 package main
 
 import (
