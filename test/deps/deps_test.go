@@ -46,7 +46,8 @@ var pure = map[string][]string{
 		module + "agent/roce", module + "agent/wire",
 		module + "agent/internal/flowtable", // bounded state of flows
 	},
-	"sim/rc": {module + "agent/roce"},
+	"sim/rc":        {module + "agent/roce"},
+	"sim/multipath": {module + "agent/roce", module + "sim/endpoint", module + "sim/rc"},
 	"sim/world": {
 		module + "agent/ecn",  // the two-threshold marker, codepoints
 		module + "agent/roce", // roce.Never
