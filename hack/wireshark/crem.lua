@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- Wireshark dissector of the CREM messages (docs/protocol.md, Section 9).
+-- Wireshark dissector of the CREM messages (docs/protocol.md, Section 9) and of those about tunnels (docs/wan-ecn.md).
 --
 --   wireshark -X lua_script:hack/wireshark/crem.lua -o crem.port:52000
 --
@@ -14,6 +14,7 @@ crem.prefs.port = Pref.uint("UDP port", 0, "The CREM port of the domain; 0: none
 local types = {
 	[1] = "REPAIR", [2] = "HELLO", [3] = "HELLO_ACK", [4] = "PARAM_UPDATE", [5] = "PARAM_ACK",
 	[6] = "REPAIR_REQUEST", [7] = "LOSS_REPORT", [8] = "PATH_REPORT", [9] = "CLOSE",
+	[12] = "CNP", [13] = "LEASE",
 }
 local schemes = { [0] = "Source Copy", [1] = "Cauchy Reed-Solomon", [2] = "XOR" }
 local kinds = { [1] = "RoCEv2", [192] = "RoCEv2 response", [193] = "veRoCE", [194] = "veRoCE response", [195] = "MRC" }
@@ -24,6 +25,8 @@ local reasons = {
 	[0] = "unspecified", [1] = "idle or ended", [2] = "restarted", [3] = "no answer",
 	[4] = "persistent impairment", [5] = "administrative", [6] = "out of resources",
 }
+
+local levels = { [1] = "early", [2] = "severe" }
 
 local f = crem.fields
 f.version = ProtoField.uint8("crem.version", "Version", base.DEC, nil, 0xf0)
@@ -37,6 +40,7 @@ f.fallback = ProtoField.bool("crem.flags.fallback", "FALLBACK: Source Copies wan
 f.ranges = ProtoField.bool("crem.flags.ranges", "RANGES: PSN-range form", 8, nil, 0x10)
 f.detail = ProtoField.bool("crem.flags.detail", "DETAIL: runs, pairs and hold time", 8, nil, 0x80)
 f.truncated = ProtoField.bool("crem.flags.truncated", "Truncated: lists of PSNs were cut", 8, nil, 0x80)
+f.answer = ProtoField.bool("crem.flags.answer", "ANSWER: leases the tunnel", 8, nil, 0x80)
 f.length = ProtoField.uint16("crem.length", "Length")
 f.flow_id = ProtoField.uint32("crem.flow_id", "Flow ID", base.HEX)
 f.reserved = ProtoField.bytes("crem.reserved", "Reserved")
@@ -110,6 +114,15 @@ f.psn_count = ProtoField.uint8("crem.hop.psn_count", "PSN Count")
 f.dropped = ProtoField.uint24("crem.hop.dropped_psn", "Dropped PSN", base.HEX)
 
 f.reason = ProtoField.uint8("crem.reason", "Reason", base.DEC, reasons)
+
+f.level = ProtoField.uint8("crem.cnp.level", "Level", base.DEC, levels)
+f.congested = ProtoField.uint32("crem.cnp.node_id", "Node ID", base.HEX)
+f.sequence = ProtoField.uint64("crem.cnp.sequence", "Sequence")
+f.time = ProtoField.uint64("crem.cnp.time", "Timestamp (us of Unix time)")
+
+f.lease_nonce = ProtoField.uint64("crem.lease.nonce", "Nonce of the request", base.HEX)
+f.lease_time = ProtoField.uint16("crem.lease.time", "Lease (ms)")
+f.padding = ProtoField.bytes("crem.lease.padding", "Padding")
 
 local malformed = ProtoExpert.new("crem.malformed", "Length or a field does not fit the message",
 	expert.group.MALFORMED, expert.severity.ERROR)
@@ -326,11 +339,38 @@ body[9] = function(r)
 	return name(reasons, reason)
 end
 
+body[12] = function(r)
+	local level, af = r:add(f.level, 1):uint(), r:add(f.af, 1):uint()
+	if not levels[level] then error({ text = "level is neither early nor severe" }) end
+	r:reserved(2)
+	local label = r:flow(af)
+	local node = r:add(f.congested, 4):uint()
+	r:add(f.sequence, 8)
+	r:add(f.time, 8)
+	return string.format("%s QP 0x%06x: node 0x%08x", levels[level], label, node)
+end
+
+local longest_lease = 5000 -- milliseconds
+
+body[13] = function(r, flags)
+	r:add(f.lease_nonce, 8)
+	local lease = r:add(f.lease_time, 2):uint()
+	r:reserved(2)
+	if bit.band(flags, 0x80) == 0 then
+		local padding = r:rest()
+		if padding > 0 then r:add(f.padding, padding) end
+		return string.format("request, %d octets of padding", padding)
+	end
+	if lease > longest_lease then error({ text = "a lease of more than five seconds" }) end
+	return lease > 0 and string.format("answer: %d ms", lease) or "answer: no more"
+end
+
 local type_flags = {
 	[1] = { f.retx, f.last, f.info, f.has_digest },
 	[6] = { f.fallback, f.ranges },
 	[7] = { f.detail },
 	[8] = { f.truncated },
+	[13] = { f.answer },
 }
 
 -- report marks what is wrong with a message.

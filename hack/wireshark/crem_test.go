@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wireshark tests the Wireshark dissector: tshark must read from a capture of messages that agent/wire wrote
-// what was written.
+// Package wireshark tests the Wireshark dissector: tshark must read from a capture of messages that agent/wire and agent/ecn
+// wrote what was written.
 package wireshark
 
 import (
@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"crem.dev/crem/agent/ecn"
 	"crem.dev/crem/agent/fec"
 	"crem.dev/crem/agent/wire"
 
@@ -124,7 +125,32 @@ func messages() []message {
 	for _, kind := range wire.Kinds() {
 		all = append(all, helloAck(kind))
 	}
-	return all
+	return append(all, tunnelMessages(v4, v6)...)
+}
+
+// tunnelMessages are those of docs/wan-ecn.md.
+func tunnelMessages(v4, v6 wire.FlowDescriptor) []message {
+	flow := func(d wire.FlowDescriptor) ecn.Flow { return ecn.Flow{Src: d.Src, Dst: d.Dst, Label: d.Label} }
+	cnp4 := ecn.CNP{Level: ecn.LevelEarly, Flow: flow(v4), Node: 7, Sequence: 12, Time: 1_764_500_000_000_000}
+	cnp6 := ecn.CNP{Level: ecn.LevelSevere, Flow: flow(v6), Node: 8, Sequence: 13, Time: 1_764_500_000_000_001}
+	request, answer, end := ecn.Lease{Nonce: 5}, ecn.Lease{Answer: true, Nonce: 5, For: 3500 * time.Millisecond}, ecn.Lease{Answer: true, Nonce: 6}
+	return []message{
+		{"CNP of IPv4", cnp4.Append(nil), "CNP flow 0x00000000 early QP 0x000015: node 0x00000007",
+			map[string]string{"type": "12", "flags": "0x00", "length": "44", "flow_id": "0x00000000", "cnp.level": "1", "af": "4", "src": "10.1.0.2", "dst": "10.2.0.3",
+				"flow_label": "0x000015", "cnp.node_id": "0x00000007", "cnp.sequence": "12", "cnp.time": "1764500000000000", "reserved": "0000,00"}},
+		{"CNP of IPv6", cnp6.Append(nil), "CNP flow 0x00000000 severe QP 0xabcdef: node 0x00000008",
+			map[string]string{"type": "12", "flags": "0x00", "length": "68", "flow_id": "0x00000000", "cnp.level": "2", "af": "6", "src6": "fd00:1::2", "dst6": "fd00:2::3",
+				"flow_label": "0xabcdef", "cnp.node_id": "0x00000008", "cnp.sequence": "13", "cnp.time": "1764500000000001", "reserved": "0000,00"}},
+		{"LEASE request", request.Append(nil, 24), "LEASE flow 0x00000000 request, 4 octets of padding",
+			map[string]string{"type": "13", "flags": "0x00", "flags.answer": "0", "length": "24", "flow_id": "0x00000000", "lease.nonce": "0x0000000000000005", "lease.time": "0",
+				"lease.padding": "00000000", "reserved": "0000"}},
+		{"LEASE answer", answer.Append(nil, 0), "LEASE flow 0x00000000 answer: 3500 ms",
+			map[string]string{"type": "13", "flags": "0x80", "flags.answer": "1", "length": "20", "flow_id": "0x00000000", "lease.nonce": "0x0000000000000005", "lease.time": "3500",
+				"reserved": "0000"}},
+		{"LEASE, its end", end.Append(nil, 0), "LEASE flow 0x00000000 answer: no more",
+			map[string]string{"type": "13", "flags": "0x80", "flags.answer": "1", "length": "20", "flow_id": "0x00000000", "lease.nonce": "0x0000000000000006", "lease.time": "0",
+				"reserved": "0000"}},
+	}
 }
 
 // helloAck answers a HELLO of a flow kind, whose name the dissector must know.
@@ -226,7 +252,7 @@ func normal(field, v string) string {
 		case s == "False":
 			values[i] = "0"
 		case strings.Contains(field, "present"), strings.HasSuffix(field, "lost"), strings.HasSuffix(field, "symbol"), strings.HasSuffix(field, "reserved"),
-			strings.HasSuffix(field, "range"), strings.HasSuffix(field, "hop"):
+			strings.HasSuffix(field, "range"), strings.HasSuffix(field, "padding"), strings.HasSuffix(field, "hop"):
 			values[i] = strings.ReplaceAll(s, ":", "")
 		}
 	}
@@ -251,8 +277,8 @@ func TestSection9_DissectorShowsEveryField(t *testing.T) {
 			names["crem."+f] = true
 		}
 	}
-	if len(types) != 9 {
-		t.Fatalf("%d of nine types", len(types))
+	if len(types) != 11 {
+		t.Fatalf("%d of eleven types", len(types))
 	}
 	fields := append(slices.Sorted(maps.Keys(names)), "crem.version", infoField, expertField)
 	packets := dissect(t, cremPort, capture(t, datagrams...), fields)
@@ -285,7 +311,7 @@ func TestSection3_DissectorHasNoDefaultPort(t *testing.T) {
 	}
 }
 
-// Section 9: what agent/wire refuses is marked, whatever it is, and never stops the dissector. Every beginning of every
+// Section 9: what agent/wire and agent/ecn refuse is marked, whatever it is, and never stops the dissector. Every beginning of every
 // message is tried with the Length that it had and with the Length that it has, and every message with octets too many.
 func TestSection9_DissectorMarksMalformed(t *testing.T) {
 	var datagrams [][]byte
@@ -303,6 +329,11 @@ func TestSection9_DissectorMarksMalformed(t *testing.T) {
 		}
 		add(append(slices.Clone(m.octets), 0), false)
 		add(append(slices.Clone(m.octets), 0, 0, 0, 0), true)
+		if m.octets[0] == 0x1d { // a lease that is too long
+			b := slices.Clone(m.octets)
+			b[16], b[17] = 0x13, 0x89
+			add(b, false)
+		}
 		for _, at := range []int{0, 10} { // version and type; k or AF
 			for _, v := range []byte{0x00, 0x11, 0x1a, 0x20} {
 				if b := slices.Clone(m.octets); b[at] != v {
@@ -329,14 +360,14 @@ func TestSection9_DissectorMarksMalformed(t *testing.T) {
 	}
 	marked := 0
 	for i, b := range datagrams {
-		refused := refusedByWire(b)
+		want := refused(b)
 		if !strings.HasSuffix(packets[i][protocols], ":crem") || strings.Contains(packets[i][expertField], "Lua") {
 			t.Errorf("%x: %s, expert %q", b, packets[i][protocols], packets[i][expertField])
 		}
-		if (packets[i][expertField] != "") != refused {
-			t.Errorf("%x: expert %q, refused by agent/wire: %v", b, packets[i][expertField], refused)
+		if (packets[i][expertField] != "") != want {
+			t.Errorf("%x: expert %q, refused by its parser: %v", b, packets[i][expertField], want)
 		}
-		if refused {
+		if want {
 			marked++
 		}
 	}
@@ -345,7 +376,16 @@ func TestSection9_DissectorMarksMalformed(t *testing.T) {
 	}
 }
 
-func refusedByWire(b []byte) bool {
+// refused says whether the parser of a datagram refuses it.
+func refused(b []byte) bool {
+	switch {
+	case ecn.IsCNP(b):
+		_, err := ecn.ParseCNP(b)
+		return err != nil
+	case ecn.IsLease(b):
+		_, err := ecn.ParseLease(b)
+		return err != nil
+	}
 	h, err := wire.ParseHeader(b)
 	if err != nil {
 		return true
