@@ -27,6 +27,7 @@ type Options struct {
 	Uplinks []string       // names; with Remote and no names: the interfaces that route there
 	Remote  []netip.Prefix // of the other sites
 	K       int            // largest block of the profiles; 0: 32, the default
+	Tunnels bool           // a domain has spec.wan. Where repairs fit an uplink, source packets fit tunnels of the same outer IP version
 	PinDir  string
 }
 
@@ -113,7 +114,11 @@ func (f feature) check() Check {
 }
 
 func featureTable(o Options) []feature {
-	return []feature{
+	withoutPins := "a restart of the agent detaches its programs for a moment; traffic passes all the same"
+	if o.Tunnels {
+		withoutPins += "; other sites put no flow into a tunnel to this node"
+	}
+	table := []feature{
 		{"BPF mmapable arrays", true, "hands copies of packets to the agent without a system call", "nothing can be restored",
 			func() error { return features.HaveMapFlag(features.BPF_F_MMAPABLE) }},
 		{"TCX", true, "programs on both sides of the uplinks, exchanged in place without a gap", "nothing can be restored in order: Linux 6.6 or later is needed", tryTCX},
@@ -131,7 +136,7 @@ func featureTable(o Options) []feature {
 			func() error {
 				return trySocket(unix.AF_INET, unix.SOCK_DGRAM, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, 1200) })
 			}},
-		{"BPF file system", false, "keeps programs attached while the agent restarts", "a restart of the agent detaches its programs for a moment; traffic passes all the same",
+		{"BPF file system", false, "keeps programs attached while the agent restarts", withoutPins,
 			func() error { return tryPins(o.PinDir) }},
 		{"XFRM", false, "reads the IPsec policies of domains with ipsec mode Required", "domains with ipsec mode Required are not protected",
 			func() error {
@@ -143,6 +148,10 @@ func featureTable(o Options) []feature {
 			}},
 		{"GFNI and AVX-512", false, "codes blocks with the fastest kernel", "coding is several times slower, yet right", tryGFNI},
 	}
+	if o.Tunnels {
+		table = append(table, feature{"programs of tunnels", false, "put flows into the tunnels of spec.wan and take them out", "flows leave outside of tunnels, protected as before", tryTunnels})
+	}
+	return table
 }
 
 // tryTCX tries to attach to an interface that can not exist: a kernel with TCX misses the interface, one without the attach type.
@@ -170,6 +179,15 @@ func tryPrograms() error {
 		return err
 	}
 	return o.Close()
+}
+
+// tryTunnels loads the programs of tunnels, and drops them.
+func tryTunnels() error {
+	t, err := bpf.LoadTunnels(bpf.TunnelConfig{})
+	if err != nil {
+		return err
+	}
+	return t.Close()
 }
 
 func tryPacketRing() error {

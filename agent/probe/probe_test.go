@@ -15,7 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"crem.dev/crem/agent/bpf"
+	"crem.dev/crem/agent/ecn"
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/uplink"
+	"crem.dev/crem/agent/wire"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -136,4 +139,38 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(list)
+}
+
+// Tunnels are looked at where a domain has some, and only there.
+func TestWANECN_ProbeLooksAtTunnels(t *testing.T) {
+	for _, tunnels := range []bool{false, true} {
+		named, pins := false, false
+		for _, f := range featureTable(Options{Tunnels: tunnels}) {
+			named = named || f.name == "programs of tunnels"
+			pins = pins || strings.Contains(f.without, "no flow into a tunnel")
+			if f.name == "programs of tunnels" {
+				if c := f.check(); c.State == Missing {
+					t.Errorf("%+v", c)
+				}
+			}
+		}
+		if named != tunnels || pins != tunnels {
+			t.Errorf("tunnels %v: programs %v, pins %v", tunnels, named, pins)
+		}
+	}
+}
+
+// Where REPAIR fits an uplink, every source packet of that RDMA MTU fits a tunnel whose outer header is of the IP version of REPAIR.
+func TestWANECN_SourcePacketsFitWhereRepairsDo(t *testing.T) {
+	for k := 1; k <= 254; k++ {
+		for _, mtu := range rdmaMTUs {
+			for v6, remote := range map[bool]string{false: "192.0.2.1", true: "2001:db8::1"} {
+				const innerIPv6, udp, invariantCRC = 40, 8, 4
+				source := innerIPv6 + udp + roce.WriteOnlyImm.HeaderLen() + mtu + invariantCRC
+				if need, repair := ecn.NeededMTU(source, netip.MustParseAddr(remote), 0), wire.NeededMTU(mtu, k, v6); need > repair {
+					t.Errorf("k %d, RDMA MTU %d, outer %s: a tunnel needs %d, REPAIR %d", k, mtu, remote, need, repair)
+				}
+			}
+		}
+	}
 }

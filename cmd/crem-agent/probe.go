@@ -69,6 +69,7 @@ func addDomains(o *probe.Options, paths []string) error {
 		o.K = max(o.K, int(p.K))
 	}
 	for _, d := range spec.Domains {
+		o.Tunnels = o.Tunnels || d.WAN != nil
 		for _, name := range d.Uplinks {
 			o.Uplinks = append(o.Uplinks, string(name))
 		}

@@ -259,6 +259,14 @@ func explainNode(s *agentapi.Status) explanation {
 	if len(s.Domains) > 0 && attached == 0 && len(s.Uplinks) == 0 {
 		add("Add routes to the other sites' prefixes, or name interfaces in spec.nodes.uplinks of the domain.", "No interface leads to another site.")
 	}
+	for _, t := range s.Tunnels {
+		if !t.Up { // the problem says what to do
+			add("", "Flows to site %s of domain %s leave outside of tunnels, protected as before: %s.", t.Site, t.Domain, t.Problem)
+		}
+	}
+	if n, reason := droppedInTunnels(s); n > 0 {
+		add("See docs/runbooks/CREMTunnelPacketsDropped.md, which says for each reason who is at fault.", "Packets that arrived in a tunnel and were dropped: %d, most of them for the reason %s.", n, reason)
+	}
 	if m := s.MTUTooSmall; m.Flows > 0 {
 		add("Raise the MTU of the uplink, or lower the RDMA MTU of the endpoints.", "Flows that are not protected because their repairs need an MTU of %d and the uplink has %d: %d.", m.Need, m.Have, m.Flows)
 	}
@@ -303,12 +311,34 @@ func explainNode(s *agentapi.Status) explanation {
 	for _, u := range s.Uplinks {
 		e.details = append(e.details, []string{"Uplink " + u.Name, strings.TrimSpace(fmt.Sprintf("MTU %d  %s", u.MTU, u.Why))})
 	}
+	for _, t := range s.Tunnels {
+		if t.Up {
+			e.details = append(e.details, []string{"Tunnel to " + t.Domain + "/" + t.Site, fmt.Sprintf("from %s to %s by %s, MTU %d", t.Local, t.Remote, t.Uplink, t.MTU)})
+		}
+	}
 	for _, name := range sorted(s.Drops) {
 		if s.Drops[name] > 0 {
 			e.details = append(e.details, []string{"Drop " + name, fmt.Sprint(s.Drops[name])})
 		}
 	}
 	return e
+}
+
+// droppedInTunnels counts what arrived in tunnels and was dropped, and names the most frequent reason.
+func droppedInTunnels(s *agentapi.Status) (sum uint64, reason string) {
+	most := uint64(0)
+	for _, name := range sorted(s.Counters) {
+		why, of := strings.CutPrefix(name, "tunnel_in_")
+		if !of {
+			continue
+		}
+		n := s.Counters[name]
+		sum += n
+		if n > most {
+			most, reason = n, "in_"+why
+		}
+	}
+	return sum, reason
 }
 
 // print writes the verdict, what was found, and with details the numbers.

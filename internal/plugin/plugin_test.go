@@ -88,6 +88,11 @@ func broken() *node {
 	s.Drops["outside_domain"] = 7
 	s.Counters["kernel_pass_gso"] = 5
 	s.Counters["kernel_open_stale"] = 6
+	s.Counters["tunnel_in_checksum"], s.Counters["tunnel_in_foreign"], s.Counters["tunnel_decapsulated"] = 1, 2, 100
+	s.Tunnels = []agentapi.Tunnel{
+		{Domain: "backbone", Site: "west", Up: true, Local: "192.0.2.1", Remote: "198.51.100.1", Uplink: "wan0", MTU: 9000},
+		{Domain: "backbone", Site: "north", Problem: "no gateway of site north has answered: enable spec.wan there"},
+	}
 	return n
 }
 
