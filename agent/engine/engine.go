@@ -125,7 +125,8 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 	if err := e.backend.SetDomains(bpfDomains(cfg), facts.Local); err != nil {
 		return nil, fmt.Errorf("tell the kernel program about the domains: %w", err)
 	}
-	next.transports = cfg.transports()
+	all := cfg.transports()
+	next.transports = &all
 	if err := e.backend.SetTransports(recognised(next.transports), old.allTaps()); err != nil {
 		return nil, fmt.Errorf("tell the kernel program about the transports: %w", err)
 	}

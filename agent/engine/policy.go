@@ -33,7 +33,7 @@ func (c *Config) judge(uplink string, key roce.FlowKey) verdict {
 			continue
 		}
 		v.domain, v.site = d, dst
-		if !d.protects(key.Transport, c.transports()) {
+		if !c.protects(d, key.Transport) {
 			v.why = d.whyNot(key.Transport)
 			return v
 		}

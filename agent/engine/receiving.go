@@ -364,7 +364,7 @@ func (w *worker) releaseHeld(r *recvFlow) {
 // receivingProfile finds the profile for a flow that comes from another site of the domain into the own one.
 func (c *Config) receivingProfile(d *Domain, key roce.FlowKey) *Profile {
 	own, src := d.ownSite(), d.siteOf(key.Src)
-	if d.barred() || !d.protects(key.Transport, c.transports()) || own == nil || src == nil || src == own || !own.contains(key.Dst) {
+	if d.barred() || !c.protects(d, key.Transport) || own == nil || src == nil || src == own || !own.contains(key.Dst) {
 		return nil
 	}
 	if r := d.receivingRule(key, own); r != nil {

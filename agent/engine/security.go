@@ -187,6 +187,9 @@ func (d *Domain) ownGateways(local []netip.Addr) (own []netip.Addr) {
 
 func (d *Domain) ipsecFacts(local []netip.Addr) ipsec.Facts {
 	f := ipsec.Facts{Port: d.Port, Local: local}
+	if d.Transports.VeRoCE.Enabled {
+		f.VeRoCE = d.Transports.VeRoCE.Port
+	}
 	for _, s := range d.Sites {
 		site := ipsec.Site{Name: s.Name, Prefixes: s.Prefixes, Gateways: s.Gateways}
 		if s.Name == d.Site {

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/roce"
@@ -12,28 +13,34 @@ import (
 // Which transports a node recognises is a matter of all its domains: a packet has to be read before it is known whose it is. Whether a flow is
 // protected is a matter of its own domain.
 
-// transports are those that any domain protects, each as the first one that names it says.
-func (c *Config) transports() *roce.Transports {
+// transports are those that any domain protects, each as the first one that names it says. A port of CREM messages is none of veRoCE: the boundary of its
+// domain must see them.
+func (c *Config) transports() roce.Transports {
 	var t roce.Transports
 	for i := range c.Domains {
 		d := &c.Domains[i].Transports
-		if d.VeRoCE.Enabled && !t.VeRoCE.Enabled {
+		if d.VeRoCE.Enabled && !t.VeRoCE.Enabled && !c.isPort(d.VeRoCE.Port) {
 			t.VeRoCE = d.VeRoCE
 		}
 		if d.MRC.Enabled && !t.MRC.Enabled {
 			t.MRC = d.MRC
 		}
 	}
-	return &t
+	return t
 }
 
-// protects reports whether the domain protects a transport as the node reads it.
-func (d *Domain) protects(t roce.Transport, as *roce.Transports) bool {
+// isPort reports whether a UDP port is the CREM port of a domain.
+func (c *Config) isPort(port uint16) bool {
+	return slices.ContainsFunc(c.Domains, func(d Domain) bool { return d.Port == port })
+}
+
+// protects reports whether a domain of the node protects a transport as the node reads it.
+func (c *Config) protects(d *Domain, t roce.Transport) bool {
 	switch t {
 	case roce.VeRoCE:
-		return d.Transports.VeRoCE.Enabled && d.Transports.VeRoCE == as.VeRoCE
+		return d.Transports.VeRoCE.Enabled && d.Transports.VeRoCE == c.transports().VeRoCE
 	case roce.MRC:
-		return d.Transports.MRC.Enabled && d.Transports.MRC == as.MRC
+		return d.Transports.MRC.Enabled && d.Transports.MRC == c.transports().MRC
 	default:
 		return true
 	}

@@ -81,14 +81,22 @@ func TestTransportsOfDomains(t *testing.T) {
 	c.Domains[1].Transports.MRC.Retransmission = 0x10
 	all := c.transports()
 	for i, want := range []bool{true, false, false} {
-		if got := c.Domains[i].protects(roce.MRC, all); got != want {
+		if got := c.protects(&c.Domains[i], roce.MRC); got != want {
 			t.Errorf("domain %d protects MRC: %v", i, got)
 		}
-		if !c.Domains[i].protects(roce.RoCEv2, all) {
+		if !c.protects(&c.Domains[i], roce.RoCEv2) {
 			t.Errorf("domain %d does not protect RoCEv2", i)
 		}
 	}
-	r := recognised(all)
+	c.Domains[2].Port = worldTransports.VeRoCE.Port
+	if c.transports().VeRoCE.Enabled || c.protects(&c.Domains[0], roce.VeRoCE) {
+		t.Error("a CREM port is taken for that of veRoCE")
+	}
+	// Section 11: where IPsec is required, policies must cover veRoCE's port too.
+	if a, b := c.Domains[0].ipsecFacts(nil), c.Domains[2].ipsecFacts(nil); a.VeRoCE != worldTransports.VeRoCE.Port || b.VeRoCE != 0 {
+		t.Errorf("policies are asked for with port %d of veRoCE, and %d", a.VeRoCE, b.VeRoCE)
+	}
+	r := recognised(&all)
 	if !r.MRC || r.VeRoCEPort != roce.VeRoCEPort || r.VeRoCEAnswers != [4]uint8{0x11, 0x18, 0x19, 0x1a} || recognised(&roce.Transports{}).VeRoCEPort != 0 {
 		t.Errorf("%+v", r)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// rocePort is the UDP destination port of every RoCEv2 packet.
+// rocePort is the UDP destination port of every packet of RoCEv2 and MRC.
 const rocePort = 4791
 
 // Site is one site of a domain.
@@ -22,6 +22,7 @@ type Site struct {
 // Facts are what must be known of a domain and of this node.
 type Facts struct {
 	Port   uint16       // the CREM port
+	VeRoCE uint16       // the UDP port of veRoCE, 0 where its flows are not protected
 	Own    Site         // the site of this node
 	Others []Site       // the other sites
 	Local  []netip.Addr // all addresses of this node
@@ -64,7 +65,7 @@ func (v *Verdict) String() string {
 	return s
 }
 
-// Check decides whether the policies cover the domain: CREM messages between this node's gateway addresses and those of the other sites, and RoCEv2
+// Check decides whether the policies cover the domain: CREM messages between this node's gateway addresses and those of the other sites, and RDMA
 // packets between the prefixes of the own site and those of the others, each in both directions, for each address family that both ends have, and under
 // the if_id of each device by which they go.
 func Check(policies []Policy, f Facts) Verdict {
@@ -109,7 +110,10 @@ func (f *Facts) needs() (needs []need, problems []string) {
 		for _, p := range f.Own.Prefixes {
 			for _, q := range other.Prefixes {
 				if p.Addr().Is4() == q.Addr().Is4() {
-					needs = append(needs, f.flow(p, q)...)
+					needs = append(needs, f.flow(p, q, rocePort)...)
+					if f.VeRoCE != 0 {
+						needs = append(needs, f.flow(p, q, f.VeRoCE)...)
+					}
 					flows = true
 				}
 			}
@@ -121,10 +125,10 @@ func (f *Facts) needs() (needs []need, problems []string) {
 	return needs, problems
 }
 
-// flow is what RoCEv2 packets between two prefixes need: what comes is forwarded, or for this node itself.
-func (f *Facts) flow(own, other netip.Prefix) []need {
+// flow is what RDMA packets between two prefixes to a UDP port need: what comes is forwarded, or for this node itself.
+func (f *Facts) flow(own, other netip.Prefix, port uint16) []need {
 	var list []need
-	to := Exactly(rocePort)
+	to := Exactly(port)
 	for _, id := range f.ifIDs(other) {
 		list = append(list, need{Out, own, other, Ports{}, to, false, id}, need{Forward, other, own, Ports{}, to, false, id})
 		for _, a := range f.Local {

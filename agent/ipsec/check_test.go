@@ -64,6 +64,13 @@ func TestSection11_PoliciesThatCover(t *testing.T) {
 			*p = append((*p)[:3:3], (*p)[6:]...)
 			f.Others[0].Prefixes = f.Others[0].Prefixes[:1]
 		}, nil, false},
+		{"veRoCE beside RoCEv2, under policies for all of UDP", func(_ *[]Policy, f *Facts) { f.VeRoCE = 4794 }, nil, false},
+		{"veRoCE, under policies for RoCEv2 alone", func(p *[]Policy, f *Facts) {
+			f.VeRoCE = 4794
+			for i := range (*p)[:6] {
+				(*p)[i].Protocol, (*p)[i].DstPorts = 17, Exactly(4791)
+			}
+		}, []string{"no ESP policy covers dir out, UDP from 10.1.0.0/16 to 10.2.0.0/16 port 4794"}, false},
 		{"a block before them leaks nothing and passes nothing", func(p *[]Policy, _ *Facts) {
 			*p = append(*p, Policy{Dir: Out, Src: prefixOf("10.1.0.0/16"), Dst: prefixOf("10.2.0.0/16"), Blocks: true, Priority: 1})
 		}, []string{"dir out, UDP from 10.1.0.0/16 to 10.2.0.0/16"}, false},

@@ -99,6 +99,9 @@ func (c *conversion) domain(d *v1alpha1.NodeDomain) (engine.Domain, bool) {
 	if out.Transports, err = convertTransports(d.Transports); err != nil {
 		return bad("transports: %v", err)
 	}
+	if v := &out.Transports.VeRoCE; v.Enabled && v.Port == out.Port {
+		return bad("port %d is that of CREM messages and that of veRoCE", v.Port)
+	}
 	out.WAN = c.wan(d)
 	for _, name := range d.Uplinks {
 		out.Uplinks = append(out.Uplinks, string(name))

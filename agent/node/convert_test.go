@@ -112,6 +112,7 @@ func TestConvertLeavesOutWhatItDoesNotUnderstand(t *testing.T) {
 		}, 0, 0, "transports: mrc: retransmissionBit 7 is not from 0 to 6"},
 		{"port of veRoCE too large", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Transports.VeRoCE.Port = to[int32](1<<16 + 4794) }, 0, 0, "transports: veroce: port 70330"},
 		{"port of RoCEv2", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Transports.VeRoCE.Port = to[int32](4791) }, 0, 0, "transports: veroce: port 4791"},
+		{"port of CREM messages for veRoCE", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Transports.VeRoCE.Port = to[int32](52000) }, 0, 0, "port 52000 is that of CREM messages and that of veRoCE"},
 		{"opcode of data", func(s *v1alpha1.CREMNodeSpec) {
 			s.Domains[0].Transports.VeRoCE.SACKOpcode = to[v1alpha1.AcknowledgementOpcode](10)
 		}, 0, 0, "transports: veroce: opcode 10 is RC WRITE_ONLY"},
