@@ -50,7 +50,8 @@ const (
 
 func (w *world) attack(g *gateway, port string, seed uint64, captured []message) *attacker {
 	w.t.Helper()
-	a := &attacker{w: w, g: g, random: rand.New(rand.NewPCG(seed, 1)), sent: map[string]uint64{}}
+	a := w.intrude(g, port)
+	a.random = rand.New(rand.NewPCG(seed, 1))
 	for _, m := range captured {
 		if m.toWest == (g == w.b) {
 			a.captured = append(a.captured, m)
@@ -59,6 +60,13 @@ func (w *world) attack(g *gateway, port string, seed uint64, captured []message)
 	if len(a.captured) < 50 {
 		w.t.Fatalf("only %d messages captured towards %s", len(a.captured), g.ns.Name)
 	}
+	return a
+}
+
+// intrude makes an attacker that has seen nothing.
+func (w *world) intrude(g *gateway, port string) *attacker {
+	w.t.Helper()
+	a := &attacker{w: w, g: g, sent: map[string]uint64{}}
 	w.do(w.lab.WAN, func() error {
 		device, err := net.InterfaceByName(port)
 		if err != nil {
@@ -77,6 +85,13 @@ func (w *world) attack(g *gateway, port string, seed uint64, captured []message)
 		return err
 	})
 	return a
+}
+
+// say sends one message to the gateway in the name of an address.
+func (a *attacker) say(src, dst netip.Addr, message []byte) {
+	h := frames.Headers{SrcMAC: a.from, DstMAC: a.to, Src: src, Dst: dst, SrcPort: cremPort, DstPort: cremPort, TOS: 2, Checksum: dst.Is6()}
+	a.out.Queue(h.Frame(message))
+	a.out.Flush()
 }
 
 // addresses of a kind of sender and of the gateway, of either IP version. The peers of this test speak IPv4.
