@@ -92,7 +92,7 @@ func (mrc) appendAnswer(dst []byte, a *endpoint.Packet, n numbers) (roce.Opcode,
 func (mrc) answer(p *roce.Packet, n numbers, near uint64) (a endpoint.Packet, ok bool) {
 	b := p.P()[bthLen:]
 	switch {
-	case p.Opcode() == roce.MRCNACK && len(b) >= nackLen+icrcLen:
+	case p.Opcode() == roce.MRCNACK && len(b) >= nackLen+icrcLen: // for whatever reason: the packet is wanted again
 		seq := n.seq(roce.PSN(binary.BigEndian.Uint32(b[nackPSN:])&0xffffff), near)
 		return endpoint.Packet{Kind: endpoint.NACK, Seq: uint64(seq), Other: uint64(seq) + 1, Reason: endpoint.Trimmed}, seq >= 0
 	case p.Opcode() == roce.MRCSACK && len(b) >= sackLen+icrcLen:

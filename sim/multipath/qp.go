@@ -143,7 +143,7 @@ func (q *QP) takeData(now time.Duration, p *roce.Packet) {
 func (q *QP) put(at place, data []byte) {
 	width := q.format.messageBits()
 	number := q.oldest + (at.message-q.oldest)&(1<<width-1)
-	if number-q.oldest >= uint64(len(q.coming)) || at.offset+len(data) > q.cfg.RC.MaxMessage {
+	if number-q.oldest >= uint64(len(q.coming)) || max(at.offset+len(data), at.size) > q.cfg.RC.MaxMessage {
 		q.stats.Responder.ProtocolErrors++
 		return
 	}

@@ -283,3 +283,59 @@ func TestRefused(t *testing.T) {
 		t.Error("a READ, or a message that is too large, is taken")
 	}
 }
+
+// FuzzPackets: whatever P another end sends, with a right ICRC, an end neither crashes nor writes outside of its memory.
+func FuzzPackets(f *testing.F) {
+	for _, transport := range []roce.Transport{roce.VeRoCE, roce.MRC} {
+		c := config(transport, false)
+		build := newBuilder(&c)
+		form := format(mrc{slot: c.RC.MaxMessage})
+		if transport == roce.VeRoCE {
+			form = veroce{settings: &settings.VeRoCE, mtu: c.RC.MTU}
+		}
+		ext := form.appendPlace(nil, &place{size: 64, first: true})
+		frame, _ := build.frame(make([]byte, 0, 300), form.opcode(true, true), ackRequest, c.RC.Local.PSN, ext, 64)
+		f.Add(transport == roce.MRC, frame[len(build.model):])
+		for _, a := range []endpoint.Packet{{Kind: endpoint.SACK, Seq: 3, Other: 5, Edge: 3, Bits: [2]uint64{5}}, {Kind: endpoint.NACK, Seq: 2, Other: 3}, {Kind: endpoint.Ack, Seq: 1}} {
+			op, seq, ext := form.appendAnswer(nil, &a, numbers{c.RC.Local.PSN})
+			frame, _ := build.frame(make([]byte, 0, 300), op, 0, c.RC.Local.PSN.Add(int(seq)), ext, 0)
+			f.Add(transport == roce.MRC, frame[len(build.model):])
+		}
+	}
+	f.Fuzz(func(t *testing.T, isMRC bool, p []byte) {
+		c := config(roce.VeRoCE, false)
+		if isMRC {
+			c.Transport = roce.MRC
+		}
+		c.RC = c.RC.Reverse() // its packets have the queue pair of the other end
+		to, from := c, c
+		from.RC = c.RC.Reverse()
+		q, err := New(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			q.Post(0, rc.Write, 5000)
+		}
+		batch := rc.NewBatch(8, c.FrameSize())
+		q.Poll(0, batch)
+		build := newBuilder(&from)
+		p = append([]byte(nil), p[:min(len(p), 1500)]...)
+		if len(p) < bthLen+icrcLen {
+			return
+		}
+		head := roce.BuildHead(make([]byte, 0, 100), build.model, len(p), 1, 0, false, nil)
+		frame := append(head, p...)
+		pkt, reason := settings.Parse(build.seal(frame))
+		if reason != roce.OK {
+			return
+		}
+		for range 4 {
+			q.HandlePacket(0, &pkt)
+			batch.Reset()
+			q.Poll(time.Second, batch)
+		}
+		q.Stats()
+		q.Audit()
+	})
+}
