@@ -57,6 +57,7 @@ type received struct {
 	dropped  uint64 // frames that the receiver itself lost
 	newest   int
 	seen     []bool
+	ecn      [4]int // packets by their ECN field
 }
 
 const (
@@ -266,6 +267,7 @@ func (s *stream) note(frame []byte) {
 		g.order++
 	}
 	g.seen[i] = true
+	g.ecn[p.ECN()]++
 	g.distinct++
 	g.newest = max(g.newest, i)
 }

@@ -3,12 +3,15 @@
 package system
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 
+	"crem.dev/crem/agent/ecn"
 	"crem.dev/crem/test/lab/topology"
 	"crem.dev/crem/test/lab/wan"
 )
@@ -154,4 +157,35 @@ func TestWANECN_CongestionIsAnswered(t *testing.T) {
 			b.Counters["crf_ce_marked"] > 0
 	})
 	s.end()
+}
+
+// TestWANECN_TwoThresholds: a node of the WAN marks outer headers by two thresholds. While its queue is over the first one only, gateways tell each other and
+// shrink repair, and no endpoint sees a mark. Over the second one they do.
+func TestWANECN_TwoThresholds(t *testing.T) {
+	const packets, octets = 2000, 1000 + 100 // a second, with headers
+	w := newWorld(t, options{
+		path: wan.Settings{
+			Rate: packets * octets * 8 * 3 / 2, Queue: 1 << 20, Delay: wan.Duration(5 * time.Millisecond), EarlyThreshold: 1000, CEThreshold: 300_000, Seed: 3,
+		}, profile: proactive, domain: inTunnels,
+	})
+	w.discard(w.lab.HostB)
+	w.awaitTunnels()
+	s := w.stream(streamOptions{rate: packets, data: 1000})
+	w.awaitProtecting(1)
+	w.eventually("early warnings are sent and believed", func() bool {
+		a, b := w.a.status(), w.b.status()
+		return b.Counters["tunnel_light"] > 100 && b.Counters["cnp_sent_early"] > 0 && a.Counters["cnp_received_early"] > 0
+	})
+	if got := s.received(); got.ecn[ecn.ECT1] > 0 || got.ecn[ecn.NotECT] > 0 {
+		t.Errorf("packets by their ECN field: %v; an early warning must stay inside the domain", got.ecn)
+	}
+	var settings map[string]wan.Settings
+	w.askWAN(http.MethodPatch, "/v1/settings", fmt.Sprintf(`{"a_to_b":{"rate_bps":%d}}`, packets*octets*8*9/10), &settings)
+	w.eventually("severe congestion is told, and seen by the endpoint", func() bool {
+		a, b := w.a.status(), w.b.status()
+		return b.Counters["cnp_sent_severe"] > 0 && a.Counters["cnp_received_severe"] > 0 && a.Counters["tunnel_over_rate"] > 0 && s.received().ecn[ecn.CE] > 0
+	})
+	if _, got := s.end(); got.ecn[ecn.ECT1] > 0 {
+		t.Errorf("packets by their ECN field: %v", got.ecn)
+	}
 }

@@ -5,6 +5,7 @@ package wan
 import (
 	"encoding/binary"
 
+	"crem.dev/crem/agent/ecn"
 	"crem.dev/crem/agent/roce"
 )
 
@@ -141,23 +142,30 @@ func MarkCE(f []byte) bool {
 	if !ok {
 		return false
 	}
-	ip := f[n.ip:]
-	if n.v6 {
-		ecn := ip[1] >> 4 & 3
-		if ecn == 0 || ecn == 3 {
-			return false
-		}
-		ip[1] |= 0x30
-		return true
-	}
-	ecn := ip[1] & 3
-	if ecn == 0 || ecn == 3 {
+	if c := n.codepoint(f); c == ecn.NotECT || c == ecn.CE {
 		return false
 	}
-	old := binary.BigEndian.Uint16(ip)
-	ip[1] |= 3
-	fixChecksum(ip[10:12], old, binary.BigEndian.Uint16(ip))
+	n.setCodepoint(f, ecn.CE)
 	return true
+}
+
+// codepoint is the ECN field of the outermost IP header.
+func (n network) codepoint(f []byte) ecn.Codepoint {
+	if n.v6 {
+		return ecn.Codepoint(f[n.ip+1] >> 4 & 3)
+	}
+	return ecn.Codepoint(f[n.ip+1] & 3)
+}
+
+func (n network) setCodepoint(f []byte, c ecn.Codepoint) {
+	ip := f[n.ip:]
+	if n.v6 {
+		ip[1] = ip[1]&^0x30 | uint8(c)<<4
+		return
+	}
+	old := binary.BigEndian.Uint16(ip)
+	ip[1] = ip[1]&^3 | uint8(c)
+	fixChecksum(ip[10:12], old, binary.BigEndian.Uint16(ip))
 }
 
 // fixChecksum updates an Internet checksum for one changed 16-bit word (RFC 1624, equation 3).

@@ -60,6 +60,7 @@ type Counters struct {
 	LostRandom  Tally `json:"lost_random"`
 	LostBurst   Tally `json:"lost_burst"`
 	Marked      Tally `json:"marked_ce"`
+	Warned      Tally `json:"marked_early"` // ECT(1), of a line with two thresholds
 	Reordered   Tally `json:"reordered"`
 	Duplicated  Tally `json:"duplicated"`
 	// Bursts counts runs of the Gilbert-Elliott process; lost_burst over bursts is the mean length seen.

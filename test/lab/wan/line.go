@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"crem.dev/crem/agent/ecn"
 )
 
 // Never is the deadline of an empty line.
@@ -31,6 +33,7 @@ type Line struct {
 	burst   gilbert
 	inBurst bool
 	jitter  jitter
+	marker  *ecn.Marker   // of a line with two thresholds
 	full    bool          // the last frame that was dropped met a full queue
 	last    time.Duration // when the last frame that kept its place is due
 	flight  flight
@@ -52,14 +55,19 @@ func (l *Line) Configure(s Settings) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	l.set = s
+	l.set, l.marker = s, nil
 	for i := range l.draw {
 		l.draw[i] = rand.New(rand.NewPCG(s.Seed, uint64(i)))
 	}
 	l.limiter.rate = s.Rate
 	l.burst, l.inBurst = newGilbert(s.BurstLoss, s.BurstLength), false
 	l.jitter = jitter{bound: time.Duration(s.Jitter)}
-	return nil
+	if s.EarlyThreshold == 0 {
+		return nil
+	}
+	var err error
+	l.marker, err = ecn.NewMarker(ecn.MarkerConfig{T1: s.EarlyThreshold, T2: s.CEThreshold, Average: averageOver, Random: l.draw[drawMark].Uint32})
+	return err
 }
 
 // Settings returns the present settings.
@@ -84,7 +92,12 @@ func (l *Line) Offer(now time.Duration, token uint32, frame []byte) int {
 	}
 	l.full = false
 	l.count.QueueMax = max(l.count.QueueMax, backlog+int64(n))
-	l.mark(class, frame, backlog)
+	if l.marker != nil {
+		l.marker.Sample(now, backlog)
+		l.tell(class, frame)
+	} else {
+		l.mark(class, frame, backlog)
+	}
 	due := l.limiter.send(now, n)
 
 	exposed := !l.set.ProtectedOnly || class != Other
@@ -120,6 +133,29 @@ func (l *Line) Full() bool { return l.full }
 func (l *Line) mark(class Class, frame []byte, backlog int64) {
 	long := l.set.CEThreshold > 0 && backlog > l.set.CEThreshold
 	if (chance(l.draw[drawMark], l.set.CEProbability) || long) && MarkCE(frame) {
+		l.count.Marked.add(class, len(frame))
+	}
+}
+
+// averageOver is the time constant of the average queue.
+const averageOver = 10 * time.Millisecond
+
+// tell marks a frame by the two thresholds.
+func (l *Line) tell(class Class, frame []byte) {
+	n, ok := parseNetwork(frame)
+	if !ok {
+		return
+	}
+	had := n.codepoint(frame)
+	c, level := l.marker.Mark(had)
+	if c != had {
+		n.setCodepoint(frame, c)
+	}
+	switch level {
+	case ecn.LevelNone:
+	case ecn.LevelEarly:
+		l.count.Warned.add(class, len(frame))
+	case ecn.LevelSevere:
 		l.count.Marked.add(class, len(frame))
 	}
 }

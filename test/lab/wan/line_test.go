@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"crem.dev/crem/agent/ecn"
 )
 
 // frame builds an Ethernet frame of n octets with an IPv4 or IPv6 UDP packet; the first octet of the payload is the opcode.
@@ -363,6 +365,38 @@ func TestCEByProbabilityAndByQueue(t *testing.T) {
 	}
 	if marked != 4 { // the frames that met 6, 7, 8 and 9 thousand octets
 		t.Errorf("%d frames marked over a queue of 5000 octets", marked)
+	}
+}
+
+// WAN ECN: with two thresholds an average queue between them gives early warnings only, one over both CE too, one below both neither; Not-ECT is never marked.
+func TestWANECN_TwoThresholds(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, c := range []struct {
+			name        string
+			gap         time.Duration // between frames of 1000 octets on a line of 1 octet a microsecond
+			early, both bool
+		}{{"below", 1100 * time.Microsecond, false, false}, {"between", 999 * time.Microsecond, true, false}, {"over", 500 * time.Microsecond, true, true}} {
+			l := mustLine(t, Settings{Rate: 8_000_000, Queue: 1 << 20, EarlyThreshold: 1000, CEThreshold: 10_000})
+			for i := range uint32(4000) {
+				f := frame(v6, 1000, 4791, 0, 2)
+				notECT := frame(v6, 1000, 4791, 0, 0)
+				before := string(notECT)
+				l.Offer(time.Duration(i)*c.gap, i, f)
+				if l.tell(RoCEData, notECT); string(notECT) != before {
+					t.Fatal("a packet that can not say so was marked")
+				}
+				n, _ := parseNetwork(f)
+				if x := n.codepoint(f); x == ecn.NotECT || x == ecn.ECT1 && !c.early || x == ecn.CE && !c.both {
+					t.Fatalf("%s: frame %d has %v", c.name, i, x)
+				}
+			}
+			if (l.count.Warned.Total() > 0) != c.early || (l.count.Marked.Total() > 0) != c.both {
+				t.Errorf("%s, IPv6 %v: %d early, %d CE", c.name, v6, l.count.Warned.Total(), l.count.Marked.Total())
+			}
+		}
+	}
+	if err := (&Settings{EarlyThreshold: 5, CEThreshold: 5}).Validate(); err == nil {
+		t.Error("one threshold twice")
 	}
 }
 

@@ -47,6 +47,9 @@ type Settings struct {
 	// CEProbability marks frames at random, CEThreshold (octets in the queue, 0: never) while the queue is longer. Only ECN-capable packets are marked.
 	CEProbability float64 `json:"ce_probability"`
 	CEThreshold   int64   `json:"ce_threshold_octets"`
+	// EarlyThreshold makes the line a node of a WAN with two thresholds of the average queue (docs/wan-ecn.md): from this one on frames are marked ECT(1),
+	// from CEThreshold on CE, more of them the longer the queue. 0: CEThreshold alone. CEProbability does not count then.
+	EarlyThreshold int64 `json:"early_threshold_octets"`
 	// ProtectedOnly spares all traffic but RoCEv2, veRoCE, MRC and CREM from loss, duplication and reordering.
 	ProtectedOnly bool `json:"protected_only"`
 	// CREMPort is the UDP port by which CREM messages are known; 0: none are.
@@ -70,8 +73,10 @@ func (s *Settings) Validate() error {
 		}
 	}
 	switch {
-	case s.Rate < 0 || s.Queue < 0 || s.CEThreshold < 0:
-		return fmt.Errorf("rate_bps, queue_octets and ce_threshold_octets must not be negative")
+	case s.Rate < 0 || s.Queue < 0 || s.CEThreshold < 0 || s.EarlyThreshold < 0:
+		return fmt.Errorf("rate_bps, queue_octets, ce_threshold_octets and early_threshold_octets must not be negative")
+	case s.EarlyThreshold > 0 && s.EarlyThreshold >= s.CEThreshold:
+		return fmt.Errorf("ce_threshold_octets must be greater than early_threshold_octets")
 	case s.Delay < 0 || s.Jitter < 0 || s.ReorderDelay < 0:
 		return fmt.Errorf("delay, jitter and reorder_delay must not be negative")
 	case s.Jitter > s.Delay:

@@ -54,6 +54,7 @@ func options() (o bridge.Options, control string, err error) {
 	flag.Float64Var(&s.Duplicate, "duplicate", 0, "`probability` of duplication")
 	flag.Float64Var(&s.CEProbability, "ce", 0, "`probability` of a CE mark")
 	flag.Int64Var(&s.CEThreshold, "ce-threshold", 0, "`octets` of queue above which all is marked, 0: never")
+	flag.Int64Var(&s.EarlyThreshold, "early-threshold", 0, "`octets` of average queue from which on frames are marked ECT(1), and from ce-threshold on CE, 0: none")
 	flag.BoolVar(&s.ProtectedOnly, "protected-only", false, "spare all but RoCEv2, veRoCE, MRC and CREM from loss, duplication and reordering")
 	flag.UintVar(&port, "crem-port", 0, "UDP port of CREM, for the counters")
 	flag.Uint64Var(&s.Seed, "seed", 1, "of the random generators; the other direction has the next")
