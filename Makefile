@@ -33,7 +33,7 @@ demo: build-lab ## The same transfer without and with CREM over a lossy 20 ms li
 	$(BUILD)/crem-demo -agent $(BUILD)/crem-agent -out $(BUILD)/demo.json -svg docs/images/demo.svg
 
 .PHONY: adapt
-adapt: build-lab ## Redundancy while the path changes: build/adapt.json and a table (root; about 5 minutes)
+adapt: build-lab ## Redundancy while the path changes: build/adapt.json and a table (root; about 6 minutes)
 	$(BUILD)/crem-adapt -agent $(BUILD)/crem-agent -out $(BUILD)/adapt.json
 
 .PHONY: envtest

@@ -20,8 +20,8 @@ import (
 // ProfileName is the name that the CREMProfile of a Case must have.
 const ProfileName = "lab"
 
-// domain is the CREMDomain of one site of the lab.
-func domain(site string) string {
+// domain is the CREMDomain of one site of the lab, with more lines of its spec.
+func domain(site, more string) string {
 	return fmt.Sprintf(`apiVersion: crem.dev/v1alpha1
 kind: CREMDomain
 metadata: {name: lab}
@@ -35,7 +35,7 @@ spec:
   - {name: west, cidrs: [10.2.0.0/16, "fd00:2::/32"], gateways: [%s]}
   nodes: {uplinks: [%s]}
   profileRef: {name: %s}
-`, CREMPort, site, topology.Reporter, topology.GwA4, topology.GwB4, topology.Uplink, ProfileName)
+%s`, CREMPort, site, topology.Reporter, topology.GwA4, topology.GwB4, topology.Uplink, ProfileName, more)
 }
 
 // Agent is a crem-agent in a gateway of the lab.
@@ -49,8 +49,8 @@ type Agent struct {
 }
 
 // StartAgents starts an agent in both gateways of a lab and waits until their data paths are attached. They end with the lab. profile is the text of a
-// CREMProfile with the name ProfileName; dir is an empty folder for their files.
-func StartAgents(ctx context.Context, lab *topology.Lab, program, profile, dir string) (a, b *Agent, err error) {
+// CREMProfile with the name ProfileName, more has lines for the spec of the domain; dir is an empty folder for their files.
+func StartAgents(ctx context.Context, lab *topology.Lab, program, profile, more, dir string) (a, b *Agent, err error) {
 	name := filepath.Join(dir, "profile.yaml")
 	if err := os.WriteFile(name, []byte(profile), 0o600); err != nil {
 		return nil, nil, err
@@ -65,7 +65,7 @@ func StartAgents(ctx context.Context, lab *topology.Lab, program, profile, dir s
 			return nil, nil, err
 		}
 		file := filepath.Join(own, "domain.yaml")
-		if err := os.WriteFile(file, []byte(domain(side.site)), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(domain(side.site, more)), 0o600); err != nil {
 			return nil, nil, err
 		}
 		g := &Agent{lab: lab, ns: side.ns, program: program, socket: filepath.Join(own, "agent.sock")}

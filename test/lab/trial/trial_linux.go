@@ -33,6 +33,8 @@ type Case struct {
 	Back *wan.Settings
 	// Profile is the text of a CREMProfile with the name ProfileName; empty: no agent runs.
 	Profile string
+	// Domain has lines for the spec of the CREMDomain, each indented by two spaces and ended.
+	Domain string
 	// Transfer says what the requester on host A does. Role, interface and addresses are filled in.
 	Transfer endpoint.Options
 	IPv6     bool
@@ -159,7 +161,7 @@ func (t *run) run(ctx context.Context) (_ *Outcome, err error) {
 		return nil, err
 	}
 	if t.c.Profile != "" {
-		t.now.AgentA, t.now.AgentB, err = StartAgents(ctx, t.now.Lab, t.programs.Agent, t.c.Profile, t.dir)
+		t.now.AgentA, t.now.AgentB, err = StartAgents(ctx, t.now.Lab, t.programs.Agent, t.c.Profile, t.c.Domain, t.dir)
 		if err != nil {
 			return nil, err
 		}

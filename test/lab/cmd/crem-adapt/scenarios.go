@@ -40,6 +40,7 @@ type scenario struct {
 	name        string
 	model       string // loss model of the profile
 	strategy    string // repair strategy of the profile
+	domain      string // lines of the domain's spec
 	unprotected bool
 	flows       int // 0: one
 	path        wan.Settings
@@ -81,6 +82,7 @@ func scenarios() []scenario {
 		steady(scenario{name: "bursts 1 %, Empirical", model: "Empirical", path: bursts}),
 		rivalry(scenario{name: "congestion"}),
 		rivalry(scenario{name: "congestion, CE", path: wan.Settings{CEThreshold: bdp / 4}}),
+		rivalry(scenario{name: "congestion, tunnel", path: wan.Settings{EarlyThreshold: bdp / 16, CEThreshold: bdp / 4}, domain: "  wan: {mode: Normal, l4s: Absent}\n"}),
 		rivalry(scenario{name: "congestion, plain", unprotected: true}),
 		steady(scenario{name: "asymmetric", path: wan.Settings{Loss: 0.001}, back: &wan.Settings{Loss: 0.03}}),
 		steady(scenario{name: "reordering", path: wan.Settings{Reorder: 0.01, ReorderDelay: wan.Duration(time.Millisecond)}}),
@@ -130,7 +132,7 @@ func (s *scenario) trial(w *watch) trial.Case {
 	t.Config.MTU, t.Config.Depth, t.Config.Retries, t.Config.Timeout = roceMTU, 8, -1, 134*time.Millisecond
 	t.Config.Window = max(int(4*bdp/roceMTU)/flows, 64)
 	t.Config.Rate = share / int64(flows)
-	c := trial.Case{Name: s.name, Transfer: t, Path: settings(s.path), During: w.run}
+	c := trial.Case{Name: s.name, Transfer: t, Path: settings(s.path), During: w.run, Domain: s.domain}
 	if s.back != nil {
 		b := settings(*s.back)
 		c.Back = &b

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -33,11 +34,21 @@ type row struct {
 	Early     uint64  `json:"early,omitempty"`         // repair symbols that nobody asked for, sent for them
 	AnswerP50 float64 `json:"answer_ms_p50,omitempty"` // from a report's leaving until the repair came by, where the packets were lost
 	AnswerP99 float64 `json:"answer_ms_p99,omitempty"`
+	Tunnel    *tunnel `json:"tunnel,omitempty"`
 	RivalBps  float64 `json:"rival_bps"`           // what the rival got through the link
 	RivalSent float64 `json:"rival_sent_bps"`      // what it sent
 	Why       string  `json:"why"`                 // the first flow's explanation at the end of the phase
 	Corrupt   uint64  `json:"corrupt"`             // of the whole scenario
 	Disturbed string  `json:"disturbed,omitempty"` // what the machine did to the measurement
+}
+
+// tunnel is what two thresholds of the WAN did to flows in a tunnel.
+type tunnel struct {
+	Packets  uint64 `json:"packets"`   // that came through it
+	Light    uint64 `json:"light"`     // of these, with an early warning
+	Told     uint64 `json:"told"`      // notifications that the ingress acted upon
+	OverRate uint64 `json:"over_rate"` // packets that the ingress marked CE itself
+	CE       uint64 `json:"ce"`        // packets with CE that the endpoints got
 }
 
 const form = "%-22s %-8s %9s %8s %9s %5s %9s %9s %9s %10s %8s\n"
@@ -51,6 +62,10 @@ func (r *row) print() {
 		fmt.Sprintf("%.2f %%", 100*r.Overhead), fmt.Sprint(r.Restored), fmt.Sprint(r.Requests), fmt.Sprint(r.Congested), fmt.Sprintf("%.1f M", r.RivalBps/1e6))
 	if r.Reported > 0 {
 		fmt.Printf("   (%d losses reported, %d repairs sent for them; from report to repair %.2f ms, %.2f ms in 99 of 100)\n", r.Reported, r.Early, r.AnswerP50, r.AnswerP99)
+	}
+	if t := r.Tunnel; t != nil {
+		fmt.Printf("   (%d packets through the tunnel, %d with an early warning; %d notifications acted upon, %d packets over the rate; %d with CE at the endpoints)\n",
+			t.Packets, t.Light, t.Told, t.OverRate, t.CE)
 	}
 }
 
@@ -72,6 +87,7 @@ type totals struct {
 	reports                              bridge.Reports
 	loss, m                              float64
 	why                                  string
+	tunnel                               tunnel
 }
 
 func (w *watch) run(r *trial.Running) error {
@@ -126,13 +142,20 @@ func (w *watch) phase(p *phase) error {
 func (w *watch) row(p *phase, a, b *totals) row {
 	d := b.at.Sub(a.at).Seconds()
 	times := answers(&a.reports, &b.reports)
-	return row{
+	r := row{
 		Reported: b.reports.Losses - a.reports.Losses, Early: b.early - a.early, AnswerP50: times.percentile(0.5), AnswerP99: times.percentile(0.99),
 		Scenario: w.s.name, Phase: p.name, Protected: !w.s.unprotected, Seconds: d, DataBps: 8 * (b.dataOut - a.dataOut) / d,
 		Lost: ratio(b.dataLost-a.dataLost, b.all-a.all), Estimate: b.loss, M: b.m, Overhead: ratio(b.crem-a.crem, b.dataIn-a.dataIn),
 		Restored: b.restored - a.restored, Requests: b.requests - a.requests, Congested: b.congested - a.congested,
 		RivalBps: 8 * (b.rival - a.rival) / d, RivalSent: 8 * (b.rivalIn - a.rivalIn) / d, Why: b.why,
 	}
+	if w.s.domain != "" {
+		r.Tunnel = &tunnel{
+			Packets: b.tunnel.Packets - a.tunnel.Packets, Light: b.tunnel.Light - a.tunnel.Light, Told: b.tunnel.Told - a.tunnel.Told,
+			OverRate: b.tunnel.OverRate - a.tunnel.OverRate, CE: b.tunnel.CE - a.tunnel.CE,
+		}
+	}
+	return r
 }
 
 // histogram is reported packets by how many bridge.AnswerSteps their repair took.
@@ -189,6 +212,14 @@ func (w *watch) totals() (t totals, err error) {
 	}
 	if receives, err = w.r.AgentB.Flows(w.ctx); err != nil {
 		return t, err
+	}
+	var ingress, egress agentapi.Status
+	if err := errors.Join(w.r.AgentA.Get(w.ctx, "/v1/status", &ingress), w.r.AgentB.Get(w.ctx, "/v1/status", &egress)); err != nil {
+		return t, err
+	}
+	t.tunnel = tunnel{
+		Packets: egress.Counters["tunnel_decapsulated"], Light: egress.Counters["tunnel_light"], CE: egress.Counters["crf_ce_marked"],
+		Told: ingress.Counters["cnp_received_early"] + ingress.Counters["cnp_received_severe"], OverRate: ingress.Counters["tunnel_over_rate"],
 	}
 	n := 0.0
 	for i := range sends {

@@ -35,7 +35,7 @@ func (w *world) startAgents(ctx context.Context) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	a, b, err := trial.StartAgents(ctx, w.lab, w.opt.agent, profile, dir)
+	a, b, err := trial.StartAgents(ctx, w.lab, w.opt.agent, profile, "", dir)
 	if err != nil {
 		return err // whatever runs ends with the lab
 	}
