@@ -244,6 +244,26 @@ func TestSection4_4_NoReordering(t *testing.T) {
 	}
 }
 
+// Section 8.1, rule 3: a packet that the transport calls a retransmission was not overtaken, however soon it comes: what was restored was lost, and tells nothing
+// of how late packets are.
+func TestSection8_1_RetransmissionIsNotOvertaken(t *testing.T) {
+	for _, flagged := range []bool{false, true} {
+		w := multipath(t, wire.KindVeRoCE, 8, 1)
+		w.packets(0, 8, 2)
+		w.repair(w.src.repair(0, 8, 0))
+		w.wait(time.Millisecond)
+		again := w.src.frame(2)
+		if flagged {
+			again = w.src.copy(2, 0x8002, false, w.src.data(2))
+		}
+		w.arrive(again)
+		w.wait(testRTT)
+		if s := w.f.stats; s.Restored != 1 || (s.Lost == 1) != flagged || (w.f.skew.most == 0) != flagged {
+			t.Errorf("flagged %v: skew %v, %+v", flagged, w.f.skew.most, s)
+		}
+	}
+}
+
 // However late packets come, what is missing is asked for within half a round trip after it was missed, and the skew of one bad moment is forgotten.
 func TestSection4_4_SkewIsBounded(t *testing.T) {
 	w := multipath(t, wire.KindMRC, 8, 2)

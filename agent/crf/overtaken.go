@@ -8,7 +8,7 @@ import "time"
 const maxDoubts = 256
 
 // doubt is a restored position. Its packet may only be late: others and the REPAIRs of its block overtook it on the path. It is lost when
-// T_reorder has passed since it was missed; a packet that comes before that is no retransmission of the transport (CRF 1).
+// T_reorder has passed since it was missed; a packet that comes before that is no retransmission of the transport unless it says so (CRF 1).
 type doubt struct {
 	p     pos
 	until time.Duration

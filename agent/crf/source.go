@@ -150,7 +150,7 @@ func (f *Flow) came(p pos) bool {
 // duplicate takes a further copy: it passes, and changes nothing but that a burst of duplicates has begun (CRF 1 d).
 func (f *Flow) duplicate(now time.Duration, p, end pos, pkt *roce.Packet, gaveUp bool, acts *[]Action) {
 	f.stats.Duplicates++
-	f.burst = !f.overtaken(now, p) || f.burst
+	f.burst = pkt.Retransmitted() || !f.overtaken(now, p) || f.burst
 	f.reporting(now) // there is nothing to count, but a CSF that hears nothing while its flow sends takes its peer for gone
 	if f.newest-p > restartJump && f.behind.extend(p.psn()) == restartRun {
 		f.restart(pkt.PSN(), acts)

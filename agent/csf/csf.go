@@ -158,7 +158,9 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, acts *[]Action)
 		f.drop(DropClosed)
 		return
 	}
-	f.tos, f.lastSource = pkt.TOS(), now
+	if f.lastSource = now; !f.seen || !pkt.Retransmitted() { // what is sent again may be in another class of traffic
+		f.tos = pkt.TOS()
+	}
 	f.idleAt = min(f.idleAt, now+idleAfter)
 	switch {
 	case !f.seen:

@@ -18,7 +18,7 @@ var multipathRules = &roce.Transports{
 	MRC:    roce.MRCSettings{Enabled: true, Retransmission: 0x20},
 }
 
-// multipath makes a packet of the flow with this source port. again sets the flag of a retransmission.
+// multipath makes a packet of the flow with this source port. again sets the flag of a retransmission, which is in a class of traffic of its own.
 func (w *world) multipath(psn roce.PSN, port uint16, again bool, data int) *roce.Packet {
 	w.t.Helper()
 	r := frames.RoCE{
@@ -30,7 +30,7 @@ func (w *world) multipath(psn roce.PSN, port uint16, again bool, data int) *roce
 		r.DstPort, r.Opcode, flag = roce.VeRoCEPort, roce.WriteMiddle, multipathRules.VeRoCE.Retransmission
 	}
 	if again {
-		r.Flags = flag
+		r.Flags, r.TOS = flag, testTOS^0x20
 	}
 	p, reason := multipathRules.Parse(r.Frame())
 	if reason != roce.OK {
@@ -93,6 +93,22 @@ func TestSection4_4_FlaggedIsNoSource(t *testing.T) {
 	if r.Present.Has(1) || r.Present.Count() != 3 || w.f.Stats().Drops[DropRetransmission] != 1 {
 		t.Fatalf("present %x, %+v", r.Present, w.f.Stats().Drops)
 	}
+}
+
+// Section 3, rule 6: messages have the DSCP of the flow, not that of its retransmissions: with every one of them the flow would be one on another path, and
+// what was known of its delay forgotten (Section 5.3, rule 2).
+func TestSection3_DSCPOfRetransmissions(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	w.p.K = 4
+	w.protectMultipath(wire.KindMRC)
+	for i := range 4 {
+		w.give(w.multipath(roce.PSN(1+i), 50000, false, 1024))
+	}
+	w.give(w.multipath(2, 50001, true, 1024))
+	if w.f.tos != testTOS {
+		t.Fatalf("TOS %#x", w.f.tos)
+	}
+	w.wait(testRTT) // the test's world looks at the TOS of every message
 }
 
 // Without the digest the flow stays unprotected, whoever answers.

@@ -211,6 +211,36 @@ func TestSection11_RequiredIPsec(t *testing.T) {
 	}
 }
 
+// Section 11, rule 6: the flows of every transport that the domain protects must be covered, whatever port theirs is.
+func TestSection11_EveryTransportIsCovered(t *testing.T) {
+	all := netip.MustParsePrefix("0.0.0.0/0")
+	k := &kernel{}
+	for _, port := range []uint16{52000, roce.Port} {
+		for _, dir := range []ipsec.Direction{ipsec.In, ipsec.Out, ipsec.Forward} {
+			k.list = append(k.list, ipsec.Policy{Dir: dir, Src: all, Dst: all, ESP: true, Protocol: 17, DstPorts: ipsec.Exactly(port)})
+		}
+	}
+	e := New(Options{Backend: k, Workers: 1})
+	e.loaded = true
+	for _, tc := range []struct {
+		transports roce.Transports
+		barred     bool
+	}{
+		{roce.Transports{MRC: roce.MRCSettings{Enabled: true}}, false},
+		{roce.Transports{VeRoCE: roce.VeRoCESettings{Enabled: true, Port: 4795}}, true},
+	} {
+		cfg := required()
+		cfg.Domains[0].Transports = tc.transports
+		if _, err := e.Apply(cfg); err != nil {
+			t.Fatal(err)
+		}
+		d := &e.snap.Load().cfg.Domains[0]
+		if d.barred() != tc.barred || strings.Contains(d.security.missing, "UDP from 10.1.0.0/16 to 10.2.0.0/16 port 4795") != tc.barred {
+			t.Errorf("%+v: barred %v, %q", tc.transports, d.barred(), d.security.missing)
+		}
+	}
+}
+
 // Section 11, rule 6, with route-based IPsec: the policies of the XFRM interface by which packets go decide, messages are held to it, and what comes
 // by another one is not listened to; a second uplink in clear needs policies of its own.
 func TestSection11_RouteBasedIPsec(t *testing.T) {
