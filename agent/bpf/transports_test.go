@@ -3,8 +3,11 @@
 package bpf_test
 
 import (
+	"math/rand/v2"
+	"net/netip"
 	"testing"
 
+	"crem.dev/crem/agent/bpf"
 	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
@@ -75,4 +78,57 @@ func TestTransportsAreFlowsOfTheirOwn(t *testing.T) {
 		}
 		w.drain()
 	}
+}
+
+// Section 4.4, rule 5: the program and package roce agree on packets of every transport that are cut, damaged or lengthened anywhere, with every choice of
+// transports: on the verdict, on whose packet it is, and on what comes up.
+func TestDamagedPacketsOfTransports(t *testing.T) {
+	onEveryLink(t, 1, func(t *testing.T, w *twin) {
+		random := rand.New(rand.NewPCG(9, 4))
+		for _, hosts := range [][2]netip.Addr{{hostA, hostB}, {hostA6, hostB6}} {
+			for _, kind := range wire.Kinds() {
+				transport, space, _ := kind.Space()
+				key := packet.FlowKey{Src: hosts[0], Dst: hosts[1], QPN: 77, Response: space == roce.Response, Transport: uint8(transport)}
+				w.register(key, 0, 1024, packet.Mode(random.IntN(2)))
+			}
+		}
+		opcodes := []roce.Opcode{roce.SendOnly, roce.ReadRequest, roce.ReadResponseOnly, roce.MRCWriteOnly, roce.MRCWriteFirst, roce.MRCSACK, roce.Acknowledge}
+		for i := range 20000 {
+			if i%1000 == 0 {
+				c := roce.Transports{MRC: roce.MRCSettings{Enabled: random.IntN(2) == 0}}
+				if random.IntN(3) > 0 {
+					c.VeRoCE = roce.VeRoCESettings{Enabled: true, Port: []uint16{roce.VeRoCEPort, 50000}[random.IntN(2)]}
+				}
+				if err := w.real.SetTransports(packet.Recognised{MRC: c.MRC.Enabled, VeRoCEPort: c.VeRoCE.Port}); err != nil {
+					t.Fatal(err)
+				}
+				w.model.Transports = &c
+			}
+			p := frames.RoCE{
+				Headers: frames.Headers{Src: hostA, Dst: hostB, DstPort: []uint16{roce.Port, roce.VeRoCEPort, 50000}[random.IntN(3)], Checksum: random.IntN(2) == 0},
+				Opcode:  opcodes[random.IntN(len(opcodes))], QPN: 77, PSN: uint32(i), DMALength: 5000, Data: make([]byte, 4*random.IntN(8)),
+			}
+			if random.IntN(2) == 0 {
+				p.Src, p.Dst = hostA6, hostB6
+			}
+			frame := p.Frame()
+			switch random.IntN(4) {
+			case 0: // with less than that, nothing shows whose it was
+				frame = frame[:min(max(random.IntN(len(frame)), 62), len(frame))]
+			case 1:
+				frame = append(frame, make([]byte, random.IntN(12))...)
+			default:
+				for range random.IntN(3) {
+					frame[12+random.IntN(len(frame)-12)] ^= 1 << random.IntN(8)
+				}
+			}
+			w.ingress(frame, 0)
+			if i%8 == 0 {
+				w.drain()
+			}
+		}
+		if s := w.model.Stats(); s[bpf.PassedImmediate] == 0 || s[bpf.PassMalformed] == 0 || s[bpf.Held] == 0 {
+			t.Errorf("not everything has come: %v", s)
+		}
+	})
 }
