@@ -133,6 +133,33 @@ func TestSection4_4_OtherTransport(t *testing.T) {
 	}
 }
 
+// A profile that turns the digest on or off changes nothing for a flow that always has it: it goes on.
+func TestSection4_4_DigestOfTheProfile(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	w.protectMultipath(wire.KindMRC)
+	id := w.f.ID()
+	for range 2 {
+		p := *w.f.params
+		p.Digest = !p.Digest
+		w.f.SetParams(w.now, &p, &w.acts)
+		if w.f.ID() != id || w.f.State() != Protecting {
+			t.Fatalf("digest %v in the profile: state %v", p.Digest, w.f.State())
+		}
+	}
+}
+
+// Section 6.2: a copy is compared with the octets of the first one, not with what is coded in front of them.
+func TestSection6_2_CopiesOfMultipath(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	w.protectMultipath(wire.KindVeRoCE)
+	for i, port := range []uint16{50000, 50000, 50001} {
+		w.give(w.multipath(1, port, false, 1024))
+		if want := uint64(i / 2); uint64(w.f.Stats().Differing) != want {
+			t.Fatalf("copy %d: %d differ", i, w.f.Stats().Differing)
+		}
+	}
+}
+
 // Section 4.1, rule 3: the octets of the lead count when it is reckoned what fits the path.
 func TestSection4_1_LeadFits(t *testing.T) {
 	w := newWorld(t, fixed(1))
@@ -141,6 +168,13 @@ func TestSection4_1_LeadFits(t *testing.T) {
 	w.f.mtu = 1024
 	if got, want := w.f.expectedT(), roundUp(1024+roce.MRC.Overhead()+6+2); got != want {
 		t.Fatalf("T %d, want %d", got, want)
+	}
+	if w.f.mtu, w.f.maxSeen = 0, 40; w.f.expectedT() != 40+6+2 { // nothing but packets of 40 octets was seen
+		t.Fatalf("T %d", w.f.expectedT())
+	}
+	with := w.f.fitT(32)
+	if w.p.Digest = !w.p.Digest; w.f.fitT(32) != with { // what a profile says does not matter: the digest is there, and takes room
+		t.Fatalf("T %d fits, %d with the profile's other setting", w.f.fitT(32), with)
 	}
 	w.f = w.newFlow(wire.KindRoCEv2, gateway)
 	if w.f.mtu = 1024; w.f.expectedT() != roundUp(1024+38) {

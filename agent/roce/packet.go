@@ -234,7 +234,7 @@ func (p *Packet) DMALength() (uint32, bool) {
 // outstanding, so no larger number is returned.
 func Advance(p *Packet, mtu int) int {
 	n, ok := p.DMALength()
-	if !ok || p.transport != RoCEv2 || p.Opcode().Operation() != ReadRequest || mtu <= 0 {
+	if !ok || p.Opcode().Operation() != ReadRequest || mtu <= 0 {
 		return 1
 	}
 	packets := (int64(n) + int64(mtu) - 1) / int64(mtu)

@@ -126,6 +126,20 @@ func TestSection4_4_RetransmissionFlag(t *testing.T) {
 	}
 }
 
+// The bit that asks for an acknowledgement is no flag, whatever the settings say.
+func TestSection4_4_AckReqIsNoFlag(t *testing.T) {
+	wrong := &Transports{VeRoCE: VeRoCESettings{Enabled: true, Port: VeRoCEPort, Retransmission: 0xff}, MRC: MRCSettings{Enabled: true, Retransmission: 0xff}}
+	for _, port := range []uint16{Port, VeRoCEPort} {
+		s := newSpec(hosts[0][0], hosts[0][1])
+		if s.op, s.dport, s.ack = MRCWriteOnly, port, 0x80; port == VeRoCEPort {
+			s.op = SendOnly
+		}
+		if p, _ := s.parseWith(t, wrong); p.Retransmitted() || !p.AckReq() {
+			t.Errorf("port %d", port)
+		}
+	}
+}
+
 // Section 4.4, rule 3: without its flag a retransmission is octet for octet what was sent first under the same headers.
 func TestSection4_4_Unflag(t *testing.T) {
 	for _, h := range hosts {
