@@ -11,6 +11,7 @@ import (
 	"crem.dev/crem/agent/fec"
 	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
+	"crem.dev/crem/test/frames"
 )
 
 // multipathKinds are the flow kinds whose packets vary their headers.
@@ -96,6 +97,18 @@ func TestSection4_4_DigestNeeded(t *testing.T) {
 		if f = New(w.now, testID, &w.hello, gateway, local, &w.p, w.env); !f.digest || f.params.Delivery != Immediate {
 			t.Fatalf("%v: digest %v, delivery %v", kind, f.digest, f.params.Delivery)
 		}
+	}
+}
+
+// Section 4.4: a packet of another transport is not of the flow, whatever its queue pair and PSN.
+func TestSection4_4_OtherTransport(t *testing.T) {
+	w := multipath(t, wire.KindMRC, 8, 2)
+	w.packets(0, 2)
+	r := frames.RoCE{Headers: frames.Headers{Src: srcAddr, Dst: dstAddr}, Opcode: roce.SendOnly, QPN: testQPN, PSN: 2, Data: make([]byte, 64)}
+	p, _ := w.rules.Parse(r.Frame())
+	w.f.HandleSource(w.now, &p, false, &w.acts)
+	if s := w.f.stats; s.Drops[NotSource] != 1 || w.f.newest.psn() != 1 {
+		t.Fatalf("newest %v, %+v", w.f.newest.psn(), s.Drops)
 	}
 }
 
