@@ -5,7 +5,9 @@ package system
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +53,26 @@ func (s *stream) passes(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		s.moves(1000)
 	}
+}
+
+// edges is what every interface on the way took, gave and dropped, and what the machine's processors dropped between them: where packets are lost that
+// no program of ours counts.
+func (w *world) edges() string {
+	w.t.Helper()
+	var all strings.Builder
+	for _, n := range []*topology.Namespace{w.lab.HostA, w.lab.GwA, w.lab.GwB, w.lab.HostB} {
+		w.do(n, func() error {
+			for _, name := range []string{"dev", "softnet_stat"} { // of the thread's own namespace
+				text, err := os.ReadFile("/proc/thread-self/net/" + name)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(&all, "%s, %s:\n%s", n.Name, name, text)
+			}
+			return nil
+		})
+	}
+	return all.String()
 }
 
 // leaseEnds is longer than a lease lasts that nobody renews.
@@ -101,7 +123,7 @@ func TestWANECN_AgentsDieUnderTraffic(t *testing.T) {
 			sent, got := s.end()
 			t.Logf("%d sent, %d arrived, %d out of order", sent, got.distinct, got.order)
 			if got.distinct != sent || got.order > 0 {
-				t.Errorf("%d packets lost (%v), %d out of order", sent-got.distinct, got.missing(sent), got.order)
+				t.Errorf("%d packets lost (%v), %d out of order\n%s", sent-got.distinct, got.missing(sent), got.order, w.edges())
 			}
 		})
 	}
