@@ -54,6 +54,7 @@ type tunnels struct {
 // way leads to one other site.
 type way struct {
 	domain, site string
+	gateway      bool // this node is one of the own site
 	port         uint16
 	prefixes     []netip.Prefix // of the other site
 	own          []netip.Prefix
@@ -122,13 +123,14 @@ func (s *snapshot) ways(d *Domain, local []netip.Addr, node string) (list []*way
 	if d.WAN.PathMTU > 0 {
 		mtu = min(mtu, d.WAN.PathMTU)
 	}
+	gateways := d.ownGateways(local)
 	for i := range d.Sites {
 		site := &d.Sites[i]
 		if site.Name == d.Site || !slices.Contains(d.WAN.Sites, site.Name) {
 			continue
 		}
-		w := &way{domain: d.Name, site: site.Name, port: d.Port, prefixes: site.Prefixes, own: d.ownSite().Prefixes, use: -1}
-		for _, here := range d.ownGateways(local) {
+		w := &way{domain: d.Name, site: site.Name, gateway: len(gateways) > 0, port: d.Port, prefixes: site.Prefixes, own: d.ownSite().Prefixes, use: -1}
+		for _, here := range gateways {
 			for _, there := range site.Gateways {
 				if here.Is4() == there.Is4() {
 					w.tunnels = append(w.tunnels, &tunnel{Tunnel: bpf.Tunnel{Local: here, Remote: there, Port: d.Port, MTU: mtu, Compatibility: d.WAN.Compatibility}})
@@ -441,7 +443,7 @@ func (t *tunnels) describe(s *agentapi.Status, now time.Duration, snap *snapshot
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, w := range t.ways {
-		out := agentapi.Tunnel{Domain: w.domain, Site: w.site}
+		out := agentapi.Tunnel{Domain: w.domain, Site: w.site, Gateway: w.gateway}
 		if w.use >= 0 && t.kernel != nil {
 			x := w.tunnels[w.use]
 			out.Local, out.Remote, out.MTU = x.Local.String(), x.Remote.String(), x.MTU
@@ -476,8 +478,10 @@ func (t *tunnels) problem(w *way) string {
 	switch {
 	case t.failed != "":
 		return t.failed
+	case !w.gateway:
+		return "this node has no gateway address of the own site: flows leave outside of tunnels"
 	case len(w.tunnels) == 0:
-		return fmt.Sprintf("no gateway address of the own site is this node's, or none of site %s is of the same IP version: flows leave outside of tunnels", w.site)
+		return fmt.Sprintf("no gateway of site %s has an address of the same IP version: flows leave outside of tunnels", w.site)
 	case t.leaving:
 		return "waits until other sites have left the tunnels of the configuration before"
 	case t.uplinks.problem() != "":

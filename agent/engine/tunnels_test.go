@@ -145,6 +145,32 @@ func (b *tunnelBench) status() agentapi.Tunnel {
 
 const westGateway = "198.51.100.1"
 
+// Only a gateway has tunnels, and only it is to blame for one that is not up; of another site's addresses those of the same IP version are its ends.
+func TestWANECN_OnlyGatewaysHaveTunnels(t *testing.T) {
+	d := &tunnelled(true).Domains[0]
+	s := &snapshot{uplinks: []uplinkState{{mtu: 1500}}}
+	for _, x := range []struct {
+		local   string
+		gateway bool
+		problem string
+	}{
+		{"192.0.2.1", true, "no gateway of site west has answered"},
+		{"10.1.0.7", false, "this node has no gateway address of the own site"},
+	} {
+		ways := s.ways(d, []netip.Addr{netip.MustParseAddr(x.local)}, "node")
+		if len(ways) != 1 || ways[0].gateway != x.gateway || len(ways[0].tunnels) > 0 != x.gateway {
+			t.Fatalf("%s: %+v", x.local, ways)
+		}
+		e := tunnels{ways: ways}
+		e.ways[0].use = -1
+		var status agentapi.Status
+		e.describe(&status, 0, s)
+		if got := status.Tunnels[0]; got.Gateway != x.gateway || got.Up || !strings.Contains(got.Problem, x.problem) {
+			t.Errorf("%s: %+v", x.local, got)
+		}
+	}
+}
+
 // A tunnel opens with the answer to its own last request, for as long as that says from when it was asked, and closes when no more come. The other end
 // is answered only by programs that outlive the agent; what was promised is kept after the tunnel is not wanted any more.
 func TestWANECN_Leases(t *testing.T) {

@@ -103,11 +103,12 @@ func (c *scrape) node(s *agentapi.Status) {
 	set(mtuNeeded, float64(s.MTUTooSmall.Need))
 	set(mtuAvailable, float64(s.MTUTooSmall.Have))
 	if len(s.Tunnels) > 0 {
-		up := 0.0
+		wanted, up := 0.0, 0.0
 		for _, t := range s.Tunnels {
+			wanted += oneIf(t.Gateway)
 			up += oneIf(t.Up)
 		}
-		set(tunnelsWanted, float64(len(s.Tunnels)))
+		set(tunnelsWanted, wanted)
 		set(tunnelsUp, up)
 	}
 	set(ready, oneIf(len(c.source.Unready()) == 0))

@@ -104,7 +104,7 @@ var gauges = [numGauges]Family{
 	siteFlows:               gauge("site_flows_protected", "Leaving flows to the site whose peer has acknowledged a configuration.", labelDomain, labelSite),
 	siteRTT:                 gauge("site_rtt_seconds", "Mean of these flows' smoothed round-trip times; not there until one is measured.", labelDomain, labelSite),
 	siteLoss:                gauge("site_loss_ratio", "Mean of these flows' estimates of packet loss, before restoration; not there without flows.", labelDomain, labelSite),
-	tunnelsWanted:           gauge("tunnels_wanted", "Other sites towards which flows should travel in a tunnel."),
+	tunnelsWanted:           gauge("tunnels_wanted", "Other sites towards which flows should travel in a tunnel; 0 on a node that is no gateway."),
 	tunnelsUp:               gauge("tunnels_up", "Of these, those whose tunnel flows go into. To the others they leave outside of it."),
 	ready:                   gauge("ready", "1 when /readyz says so."),
 	apiConnected:            gauge("api_connected", "1 when the API server answered last time; absent without Kubernetes. Traffic does not depend on it."),

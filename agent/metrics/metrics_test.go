@@ -172,7 +172,7 @@ func TestSeriesAreBounded(t *testing.T) {
 
 // tunnels adds what a node with tunnels counts.
 func (n *node) tunnels() {
-	n.status.Tunnels = append(n.status.Tunnels, agentapi.Tunnel{Up: true}, agentapi.Tunnel{})
+	n.status.Tunnels = append(n.status.Tunnels, agentapi.Tunnel{Gateway: true, Up: true}, agentapi.Tunnel{Gateway: true}, agentapi.Tunnel{})
 	names := []string{"cnp_sent_early", "cnp_sent_severe", "cnp_received_early", "cnp_received_severe"}
 	for i := range bpf.Passages {
 		names = append(names, "tunnel_"+bpf.Passage(i).String())
@@ -327,5 +327,23 @@ func TestSeriesVanish(t *testing.T) {
 func TestNames(t *testing.T) {
 	if problems, err := testutil.CollectAndLint(NewCollector(busy(1))); err != nil || len(problems) > 0 {
 		t.Errorf("%v %v", problems, err)
+	}
+}
+
+// TestTunnels: a site counts as wanted on its gateways only.
+func TestTunnels(t *testing.T) {
+	n := busy(1)
+	n.tunnels()
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(NewCollector(n))
+	want := `# HELP crem_agent_tunnels_up Of these, those whose tunnel flows go into. To the others they leave outside of it.
+# TYPE crem_agent_tunnels_up gauge
+crem_agent_tunnels_up 1
+# HELP crem_agent_tunnels_wanted Other sites towards which flows should travel in a tunnel; 0 on a node that is no gateway.
+# TYPE crem_agent_tunnels_wanted gauge
+crem_agent_tunnels_wanted 2
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), prefix+"tunnels_up", prefix+"tunnels_wanted"); err != nil {
+		t.Error(err)
 	}
 }

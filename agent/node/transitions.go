@@ -26,6 +26,9 @@ func (t *transitions) say(status *agentapi.Status) {
 		t.item("Uplink attached", "Uplink not attached", "uplink", u.Name, u.Problem)
 	}
 	for _, x := range status.Tunnels {
+		if !x.Gateway {
+			continue
+		}
 		name := x.Domain + "/" + x.Site
 		now["tunnel "+name] = x.Problem
 		t.item("Tunnel up", "Tunnel not up, flows leave outside of it", "tunnel", name, x.Problem)

@@ -107,6 +107,7 @@ type Site struct {
 type Tunnel struct {
 	Domain  string `json:"domain"`
 	Site    string `json:"site"`
+	Gateway bool   `json:"gateway"`         // this node is a gateway of the own site; no other one has tunnels
 	Up      bool   `json:"up"`              // flows go into it, if they fit; else they leave as they are
 	Local   string `json:"local,omitempty"` // outer addresses; empty: none is chosen
 	Remote  string `json:"remote,omitempty"`

@@ -260,7 +260,7 @@ func explainNode(s *agentapi.Status) explanation {
 		add("Add routes to the other sites' prefixes, or name interfaces in spec.nodes.uplinks of the domain.", "No interface leads to another site.")
 	}
 	for _, t := range s.Tunnels {
-		if !t.Up { // the problem says what to do
+		if t.Gateway && !t.Up { // the problem says what to do
 			add("", "Flows to site %s of domain %s leave outside of tunnels, protected as before: %s.", t.Site, t.Domain, t.Problem)
 		}
 	}

@@ -90,8 +90,9 @@ func broken() *node {
 	s.Counters["kernel_open_stale"] = 6
 	s.Counters["tunnel_in_checksum"], s.Counters["tunnel_in_foreign"], s.Counters["tunnel_decapsulated"] = 1, 2, 100
 	s.Tunnels = []agentapi.Tunnel{
-		{Domain: "backbone", Site: "west", Up: true, Local: "192.0.2.1", Remote: "198.51.100.1", Uplink: "wan0", MTU: 9000},
-		{Domain: "backbone", Site: "north", Problem: "no gateway of site north has answered: enable spec.wan there"},
+		{Domain: "backbone", Site: "west", Gateway: true, Up: true, Local: "192.0.2.1", Remote: "198.51.100.1", Uplink: "wan0", MTU: 9000},
+		{Domain: "backbone", Site: "north", Gateway: true, Problem: "no gateway of site north has answered: enable spec.wan there"},
+		{Domain: "edge", Site: "south", Problem: "this node is no gateway"},
 	}
 	return n
 }
