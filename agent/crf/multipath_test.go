@@ -312,6 +312,31 @@ func TestSection4_4_Reordering(t *testing.T) {
 	}
 }
 
+// Section 4.4, rule 4: what is missing for less than twice the skew is not asked for, be its block known or not.
+func TestSection4_4_AskedAfterTwiceTheSkew(t *testing.T) {
+	const skew = 4 * time.Millisecond
+	for _, known := range []bool{false, true} {
+		w := multipath(t, wire.KindMRC, 8, 2)
+		w.f.skew.take(skew)
+		if known {
+			w.packets(0, 8, 2, 3)
+			m := w.src.repair(0, 8, 0)
+			m.Last = true
+			w.repair(m) // one symbol for two packets
+		} else {
+			w.packets(0, 30, 2) // so far behind that no symbol is to be expected
+		}
+		w.wait(2*skew - 1)
+		if n := len(w.requests()); n != 0 {
+			t.Errorf("block known %v: %d requests too early", known, n)
+		}
+		w.wait(2)
+		if n := len(w.requests()); n != 1 {
+			t.Errorf("block known %v: %d requests in time", known, n)
+		}
+	}
+}
+
 // A flow without reordering waits no longer than others do.
 func TestSection4_4_NoReordering(t *testing.T) {
 	w := multipath(t, wire.KindMRC, 8, 2)

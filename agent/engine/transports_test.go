@@ -3,11 +3,15 @@
 package engine
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"crem.dev/crem/agent/crf"
+	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/wire"
 )
 
 // Section 4.4, rules 3 and 6: where the domain says so, flows of veRoCE and MRC are protected by themselves; what the path loses is restored octet for octet,
@@ -42,6 +46,72 @@ func TestSection4_4_MultipathRestored(t *testing.T) {
 			w.finish()
 		}
 	})
+}
+
+// Section 4.4, rule 3: a HELLO without the digest is as one for a kind that is not known. It takes the place of nothing.
+func TestSection4_4_NoDigestNoFlow(t *testing.T) {
+	w := newWorld(t, shape{workers: 1, seed: 1}, setting{immediate: true, multipath: true, onPath: true})
+	s := w.connectAs(roce.MRC, 1000).requests[east]
+	s.protect()
+	old := s.receiver()
+	h := wire.Hello{Flow: descriptor(s.key), Schemes: 3, MaxK: 255, MaxM: 4, MaxT: 9000, MTU: rdmaMTU, Nonce: 7}
+	for _, extensions := range []uint16{0, wire.ExtDigest} {
+		h.Extensions = extensions
+		w.message(netip.AddrPortFrom(s.key.Src, cremPort), s.key.Dst, cremPort, h.Append(nil))
+		w.pass(10 * time.Millisecond)
+		if r := s.receiver(); (r == old) != (extensions == 0) {
+			t.Errorf("extensions %#x: replaced %v", extensions, r != old)
+		}
+	}
+}
+
+// Section 4.4, rule 5: a domain that does not say so protects no flow of them, neither one that leaves nor one that arrives, although the node reads them.
+func TestSection4_4_TheOwnDomainSays(t *testing.T) {
+	cfg := required()
+	cfg.Domains[0].RequireIPsec = false
+	cfg.Domains = append(cfg.Domains, Domain{Name: "other", Port: 52001, Transports: worldTransports})
+	d := &cfg.Domains[0]
+	for _, says := range []bool{false, true} {
+		if says {
+			d.Transports = worldTransports
+		}
+		for _, transport := range roce.AllTransports() {
+			out, in := flow("10.1.0.5", "10.2.0.5"), flow("10.2.0.5", "10.1.0.5")
+			out.Transport, in.Transport = transport, transport
+			want := says || transport == roce.RoCEv2
+			if got := cfg.judge("wan0", out).profile != nil; got != want {
+				t.Errorf("%v leaves, the domain says so %v: protected %v", transport, says, got)
+			}
+			if got := cfg.receivingProfile(d, in) != nil; got != want {
+				t.Errorf("%v arrives, the domain says so %v: protected %v", transport, says, got)
+			}
+		}
+	}
+}
+
+// Section 4.4, rule 6: an acknowledgement confirms packets of its own transport and space.
+func TestSection4_4_WhoseAcknowledgement(t *testing.T) {
+	f := &sendFlow{key: roce.FlowKey{Transport: roce.VeRoCE, Space: roce.Response}}
+	for _, k := range wire.Kinds() {
+		transport, space, _ := k.Space()
+		key := backKey{transport: transport, space: space}
+		if got := key.of(f); got != (k == wire.KindVeRoCEResponse) {
+			t.Errorf("%v: %v", k, got)
+		}
+	}
+}
+
+// Section 4.4, rule 4: the kernel holds no packet of these kinds, whatever the profile says.
+func TestSection4_4_NeverHeld(t *testing.T) {
+	for _, transport := range roce.AllTransports() {
+		want := packet.InOrder
+		if transport.Multipath() {
+			want = packet.Immediate
+		}
+		if got := modeOf(&Profile{CRF: crf.Params{Delivery: crf.InOrder}}, roce.FlowKey{Transport: transport}); got != want {
+			t.Errorf("%v: %v", transport, got)
+		}
+	}
 }
 
 // Section 4.4, rule 5: without the domain's word they pass as if there were no agent, and nothing is recognised.
