@@ -154,7 +154,7 @@ func TestSection6_2_CopiesOfMultipath(t *testing.T) {
 	w.protectMultipath(wire.KindVeRoCE)
 	for i, port := range []uint16{50000, 50000, 50001} {
 		w.give(w.multipath(1, port, false, 1024))
-		if want := uint64(i / 2); uint64(w.f.Stats().Differing) != want {
+		if want := uint64(i / 2); w.f.Stats().Differing != want {
 			t.Fatalf("copy %d: %d differ", i, w.f.Stats().Differing)
 		}
 	}
