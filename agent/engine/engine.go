@@ -418,8 +418,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	// Workers keep a processor of the runtime while they nap; all else needs some beside them.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), len(e.workers)+spareProcessors))
 	preferred := e.opts.Realtime && realtime.Prefer() == nil
-	if preferred && runtime.NumCPU() == 1 {
-		e.running.Go(func() { realtime.Collect(e.stop) })
+	if preferred {
+		e.running.Go(func() { realtime.Collect(e.stop, runtime.NumCPU()) })
 	}
 	for _, w := range e.workers {
 		e.running.Add(1)

@@ -19,11 +19,14 @@ const (
 	ownPercent = 400
 )
 
-// Collect takes garbage collection over from the Go runtime until stop is closed, and does it with ordinary scheduling. At its end the runtime's sweeper
-// waits in a loop for a thread that the kernel has woken already: at real-time priority, and with one core for both, that thread waits for the end of the
-// sweeper's turn, 100 ms, and so does every packet worker. With another core the thread runs there, and this is not needed: meanwhile real-time threads of
-// others would keep the workers waiting.
-func Collect(stop <-chan struct{}) {
+// Collect takes garbage collection over from the Go runtime until stop is closed, and does it with ordinary scheduling, if the process has one core. At
+// the end of a collection the runtime's sweeper waits in a loop for a thread that the kernel has woken already: at real-time priority, and with one core for
+// both, that thread waits for the end of the sweeper's turn, 100 ms, and so does every packet worker. With more cores the thread runs on another, and Collect
+// returns at once: meanwhile real-time threads of others would keep the workers waiting.
+func Collect(stop <-chan struct{}, cores int) {
+	if cores > 1 {
+		return
+	}
 	percent := debug.SetGCPercent(ownPercent)
 	defer debug.SetGCPercent(percent)
 	look := time.NewTicker(lookEvery)

@@ -15,14 +15,7 @@ import (
 // TestCollectedWithOrdinaryScheduling: no thread is a real-time one while f runs, and all are afterwards.
 func TestCollectedWithOrdinaryScheduling(t *testing.T) {
 	threads(t, 4)
-	if err := Prefer(); err != nil {
-		t.Skip("needs the capability SYS_NICE:", err)
-	}
-	t.Cleanup(func() {
-		if err := Release(); err != nil {
-			t.Error(err)
-		}
-	})
+	prefer(t)
 	ran := false
 	err := Ordinarily(func() {
 		ran = true
@@ -50,7 +43,7 @@ func TestCollectTakesOver(t *testing.T) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		Collect(stop)
+		Collect(stop, 1)
 	}()
 	for collections() == before { // the first one is due at once
 		runtime.Gosched()
@@ -65,6 +58,17 @@ func TestCollectTakesOver(t *testing.T) {
 	}
 	if err := Release(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMoreCores: with a second core the runtime collects as it always does.
+func TestMoreCores(t *testing.T) {
+	percent := debug.SetGCPercent(90)
+	defer debug.SetGCPercent(percent)
+	before := collections()
+	Collect(nil, 2) // returns, though nothing stops it
+	if got := debug.SetGCPercent(90); got != 90 || collections() != before {
+		t.Errorf("the runtime's rule is %d %%, %d collections", got, collections()-before)
 	}
 }
 
@@ -88,6 +92,9 @@ func TestWhenToCollect(t *testing.T) {
 		if due(live, live, collectEvery-1) && live == 0 || !due(live, live, collectEvery) {
 			t.Errorf("live %d: wrong time", live)
 		}
+	}
+	if !due(0, 0, 119*time.Second) { // the runtime collects after 120 s
+		t.Error("an idle heap is left to the runtime")
 	}
 	if due(math.MaxUint64, math.MaxUint64, time.Second) {
 		t.Error("a heap that has not grown is due")

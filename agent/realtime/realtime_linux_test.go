@@ -15,6 +15,21 @@ import (
 // TestAllThreadsOrNone: threads that exist, and those made afterwards, have one scheduling.
 func TestAllThreadsOrNone(t *testing.T) {
 	threads(t, 4)
+	prefer(t)
+	threads(t, 4)
+	seen := policies(t)
+	if len(seen) < 9 {
+		t.Fatalf("%d threads, 8 locked ones were made", len(seen))
+	}
+	for tid, policy := range seen {
+		if policy != unix.SCHED_RR {
+			t.Errorf("thread %d has the scheduling %d", tid, policy)
+		}
+	}
+}
+
+// prefer makes all threads real-time ones, and ordinary ones again at the end of the test.
+func prefer(t *testing.T) {
 	if err := Prefer(); err != nil {
 		t.Skip("needs the capability SYS_NICE:", err)
 	}
@@ -28,16 +43,6 @@ func TestAllThreadsOrNone(t *testing.T) {
 			}
 		}
 	})
-	threads(t, 4)
-	seen := policies(t)
-	if len(seen) < 9 {
-		t.Fatalf("%d threads, 8 locked ones were made", len(seen))
-	}
-	for tid, policy := range seen {
-		if policy != unix.SCHED_RR {
-			t.Errorf("thread %d has the scheduling %d", tid, policy)
-		}
-	}
 }
 
 // threads makes n threads that last as long as the test.
