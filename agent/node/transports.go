@@ -56,7 +56,7 @@ func convertVeRoCE(v *v1alpha1.VeRoCE) (roce.VeRoCESettings, error) {
 			return out, fmt.Errorf("%d is no opcode", *one.from)
 		}
 		*one.to = roce.Opcode(*one.from)
-		if _, source := roce.VeRoCE.Space(*one.to); source || *one.to == roce.Acknowledge {
+		if _, source := roce.VeRoCE.Space(*one.to); source || *one.to == roce.Acknowledge || *one.to == roce.CNP {
 			return out, fmt.Errorf("opcode %d is %v", *one.from, *one.to)
 		}
 	}

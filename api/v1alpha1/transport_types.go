@@ -61,5 +61,5 @@ type RetransmissionBit int32
 //
 // +kubebuilder:validation:Minimum=24
 // +kubebuilder:validation:Maximum=255
-// +kubebuilder:validation:XValidation:rule="self != 28 && self != 29",message="is taken by RoCEv2, or is no opcode: write one from 24 to 255 other than 28 and 29"
+// +kubebuilder:validation:XValidation:rule="!(self in [28, 29, 129])",message="is taken by RoCEv2, or is no opcode: write one from 24 to 255 other than 28 and 29 (FLUSH and ATOMIC WRITE) and 129 (CNP)"
 type AcknowledgementOpcode int32

@@ -86,8 +86,8 @@ func (v *validator) transports(s *v1alpha1.CREMDomainSpec) {
 		if field.opcode == nil {
 			continue
 		}
-		if o := *field.opcode; o < 24 || o > 255 || o == 28 || o == 29 { // every other one below 32 is one of RC that veRoCE shares
-			v.fault(at+"."+field.name, int32(o), "is taken by RoCEv2, or is no opcode: write one from 24 to 255 other than 28 and 29")
+		if o := *field.opcode; o < 24 || o > 255 || o == 28 || o == 29 || o == 129 { // those below 24 are of RC, which veRoCE shares
+			v.fault(at+"."+field.name, int32(o), "is taken by RoCEv2, or is no opcode: write one from 24 to 255 other than 28 and 29 (FLUSH and ATOMIC WRITE) and 129 (CNP)")
 		}
 		if seen[*field.opcode] {
 			v.fault(at, nil, "has one opcode for two kinds of acknowledgement: write each opcode once")
