@@ -33,9 +33,7 @@ func TestTapDirections(t *testing.T) {
 		for op := range 256 {
 			p := packetOf(ends[1], ends[0], roce.Opcode(op), uint32(op))
 			in = append(in, p.Frame())
-			operation, class := roce.Opcode(op).Operation(), roce.Opcode(op).Class()
-			reliable := class == roce.ClassRC || class == roce.ClassXRC
-			if reliable && (operation == roce.Acknowledge || roce.Opcode(op).Answered()) {
+			if acknowledges(&packet.Recognised{}, roce.Port, roce.Opcode(op)) {
 				want = append(want, roce.Opcode(op))
 			}
 		}
