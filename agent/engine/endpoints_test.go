@@ -135,7 +135,7 @@ func (s *stream) emit(psn roce.PSN, frame []byte) {
 	n.Transmit(frame)
 }
 
-// send sends n packets of messages.
+// send sends n packets of messages, in the response space those of READ responses that nobody asked for.
 func (s *stream) send(n int) {
 	for range n {
 		op := roce.SendMiddle
@@ -144,6 +144,9 @@ func (s *stream) send(n int) {
 			op = roce.SendFirst
 		case messagePackets - 1:
 			op = roce.SendLast
+		}
+		if s.key.Space == roce.Response {
+			op += roce.ReadResponseFirst - roce.SendFirst // the messages have the same parts
 		}
 		s.inside = (s.inside + 1) % messagePackets
 		s.emit(s.next, s.packet(s.next, op, 0, uint16(s.next)).Frame())
@@ -192,7 +195,7 @@ func (s *stream) respond(psn roce.PSN, n int) {
 	}
 }
 
-// acknowledge confirms a request.
+// acknowledge confirms a request, or a response of veRoCE. Acknowledgements of veRoCE are in turn plain and selective.
 func (s *stream) acknowledge(psn roce.PSN) {
 	n := s.q.w.nodes[1-s.from]
 	r := frames.RoCE{
@@ -201,7 +204,11 @@ func (s *stream) acknowledge(psn roce.PSN) {
 	}
 	switch s.key.Transport {
 	case roce.VeRoCE:
-		r.DstPort, r.Extension = worldTransports.VeRoCE.Port, make([]byte, 12)
+		v, selective := &worldTransports.VeRoCE, int(psn)/messagePackets%2
+		r.DstPort, r.Extension = v.Port, make([]byte, 12)
+		if r.Opcode = [...]roce.Opcode{roce.Acknowledge, v.SACK}[selective]; s.key.Space == roce.Response {
+			r.Opcode = [...]roce.Opcode{v.ResponseACK, v.ResponseSACK}[selective]
+		}
 	case roce.MRC:
 		r.Opcode, r.Extension = roce.MRCSACK, make([]byte, 36)
 		binary.BigEndian.PutUint32(r.Extension[12:], uint32(psn)) // cumulative
@@ -305,6 +312,9 @@ func (w *world) delivered(n *node, frame []byte) {
 		s.first(n, psn)
 	}
 	if s.key.Space == roce.Response {
+		if s.key.Transport == roce.VeRoCE && pkt.AckReq() {
+			s.acknowledge(psn)
+		}
 		return
 	}
 	answers := s.q.responses[1-s.from]

@@ -74,7 +74,6 @@ func TestPairingNeedsProof(t *testing.T) {
 	}
 }
 
-// Two queue pairs whose PSNs are close: the older PSNs fit both, the newer ones just one, and then the older ones just the other.
 // A queue pair that only reads shows no RDMA MTU. The last response to its newest request names a PSN that this request consumed.
 func TestPairingOfAReader(t *testing.T) {
 	f, key := &sendFlow{}, backKey{local: netip.MustParseAddr("10.1.0.2"), remote: netip.MustParseAddr("10.2.0.2"), qpn: 17}
@@ -98,6 +97,7 @@ func TestPairingOfAReader(t *testing.T) {
 	}
 }
 
+// Two queue pairs whose PSNs are close: the older PSNs fit both, the newer ones just one, and then the older ones just the other.
 func TestPairingByElimination(t *testing.T) {
 	p := newPairing()
 	a, b := sender(1000), sender(1010)

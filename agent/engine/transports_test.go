@@ -48,6 +48,39 @@ func TestSection4_4_MultipathRestored(t *testing.T) {
 	})
 }
 
+// Section 4.4, rules 2 and 6: responses of veRoCE are a flow with acknowledgements of its own. Those of the requests that the same queue pair sends at the same
+// PSNs confirm none of them.
+func TestSection4_4_ResponsesOfVeRoCE(t *testing.T) {
+	workers(t, func(t *testing.T, sh shape) {
+		w := newWorld(t, sh, setting{immediate: true, multipath: true})
+		q := w.connectAs(roce.VeRoCE, 1000)
+		both := []*stream{q.requests[east], q.responses[east]}
+		for _, s := range both {
+			s.protect()
+		}
+		for range 20 {
+			for _, s := range both {
+				s.trickle(11)
+			}
+			w.nodes[east].lose.sources = 1
+			both[1].trickle(1)
+		}
+		w.pass(time.Second)
+		for i, s := range both {
+			s.all()
+			f := s.sender()
+			if f.back == nil || f.back.key.space != s.key.Space || f.machine.Stats().BlocksAcked == 0 {
+				t.Errorf("%v: acknowledgements are not understood: %+v", s.key, f.machine.Stats())
+			}
+			if i == 1 && s.restored < 20 {
+				t.Errorf("%d responses restored", s.restored)
+			}
+		}
+		w.check()
+		w.finish()
+	})
+}
+
 // Section 4.4, rule 3: a HELLO without the digest is as one for a kind that is not known. It takes the place of nothing.
 func TestSection4_4_NoDigestNoFlow(t *testing.T) {
 	w := newWorld(t, shape{workers: 1, seed: 1}, setting{immediate: true, multipath: true, onPath: true})
@@ -148,11 +181,13 @@ func TestTransportsOfDomains(t *testing.T) {
 	w.finish()
 
 	c := Config{Domains: []Domain{{Transports: worldTransports}, {Transports: worldTransports}, {}}}
-	c.Domains[1].Transports.MRC.Retransmission = 0x10
+	c.Domains[1].Transports.MRC.Retransmission, c.Domains[1].Transports.VeRoCE.Retransmission = 0x10, 0x10
 	all := c.transports()
 	for i, want := range []bool{true, false, false} {
-		if got := c.protects(&c.Domains[i], roce.MRC); got != want {
-			t.Errorf("domain %d protects MRC: %v", i, got)
+		for _, transport := range []roce.Transport{roce.VeRoCE, roce.MRC} {
+			if got := c.protects(&c.Domains[i], transport); got != want {
+				t.Errorf("domain %d protects %v: %v", i, transport, got)
+			}
 		}
 		if !c.protects(&c.Domains[i], roce.RoCEv2) {
 			t.Errorf("domain %d does not protect RoCEv2", i)

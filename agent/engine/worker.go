@@ -50,7 +50,7 @@ type worker struct {
 	crfActs []crf.Action
 
 	sending   map[roce.FlowKey]*sendFlow
-	byHosts   map[roce.HostPair][]*sendFlow // request space, for ACKs
+	byHosts   map[roce.HostPair][]*sendFlow // whose packets are acknowledged, for ACKs
 	byNonce   map[uint64]*sendFlow
 	sendKnown map[peerFlow]*sendFlow
 	receiving map[uint32]*recvFlow // by Flow ID, which is ours
