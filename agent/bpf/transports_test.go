@@ -3,6 +3,7 @@
 package bpf_test
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -15,7 +16,7 @@ import (
 )
 
 // Section 4.4, rule 5: the ingress program takes every opcode to every port for what package roce takes it for, with each choice of transports; and a change
-// acts on the next packet.
+// acts on the next packet. Port 0, which stands for no port of veRoCE, is none.
 func TestSection4_4_TransportsInTheKernel(t *testing.T) {
 	w := newTwin(t, 1)
 	qpn := uint32(100)
@@ -32,11 +33,12 @@ func TestSection4_4_TransportsInTheKernel(t *testing.T) {
 		}
 		w.model.Transports = &c
 		for op := range 256 {
-			for _, port := range []uint16{roce.Port, roce.VeRoCEPort, 50000} {
+			for _, port := range []uint16{roce.Port, roce.VeRoCEPort, 50000, 0} {
 				qpn++
 				frame := frames.RoCE{
-					Headers: frames.Headers{Src: hostA, Dst: hostB, DstPort: port}, Opcode: roce.Opcode(op), QPN: qpn, PSN: 5, Data: make([]byte, 64),
+					Headers: frames.Headers{Src: hostA, Dst: hostB}, Opcode: roce.Opcode(op), QPN: qpn, PSN: 5, Data: make([]byte, 64),
 				}.Frame()
+				binary.BigEndian.PutUint16(frame[36:], port)
 				w.ingress(frame, 0)
 				pkt, reason := c.Parse(frame)
 				for _, kind := range wire.Kinds() {

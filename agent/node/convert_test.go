@@ -111,11 +111,27 @@ func TestConvertLeavesOutWhatItDoesNotUnderstand(t *testing.T) {
 			s.Domains[0].Transports.MRC.RetransmissionBit = to[v1alpha1.RetransmissionBit](7)
 		}, 0, 0, "transports: mrc: retransmissionBit 7 is not from 0 to 6"},
 		{"port of veRoCE too large", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Transports.VeRoCE.Port = to[int32](1<<16 + 4794) }, 0, 0, "transports: veroce: port 70330"},
+		{"bit of veRoCE that asks for an acknowledgement", func(s *v1alpha1.CREMNodeSpec) {
+			s.Domains[0].Transports.VeRoCE.RetransmissionBit = to[v1alpha1.RetransmissionBit](7)
+		}, 0, 0, "transports: veroce: retransmissionBit 7 is not from 0 to 6"},
+		{"negative bit", func(s *v1alpha1.CREMNodeSpec) {
+			s.Domains[0].Transports.MRC.RetransmissionBit = to[v1alpha1.RetransmissionBit](-1)
+		}, 0, 0, "transports: mrc: retransmissionBit -1 is not from 0 to 6"},
+		{"port zero for veRoCE", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Transports.VeRoCE.Port = to[int32](0) }, 0, 0, "transports: veroce: port 0"},
 		{"port of RoCEv2", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Transports.VeRoCE.Port = to[int32](4791) }, 0, 0, "transports: veroce: port 4791"},
 		{"port of CREM messages for veRoCE", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Transports.VeRoCE.Port = to[int32](52000) }, 0, 0, "port 52000 is that of CREM messages and that of veRoCE"},
 		{"opcode of data", func(s *v1alpha1.CREMNodeSpec) {
 			s.Domains[0].Transports.VeRoCE.SACKOpcode = to[v1alpha1.AcknowledgementOpcode](10)
 		}, 0, 0, "transports: veroce: opcode 10 is RC WRITE_ONLY"},
+		{"opcode of an ACK", func(s *v1alpha1.CREMNodeSpec) {
+			s.Domains[0].Transports.VeRoCE.ResponseACKOpcode = to[v1alpha1.AcknowledgementOpcode](0x11)
+		}, 0, 0, "transports: veroce: opcode 17 is RC ACKNOWLEDGE"},
+		{"opcode of a CNP", func(s *v1alpha1.CREMNodeSpec) {
+			s.Domains[0].Transports.VeRoCE.ResponseSACKOpcode = to[v1alpha1.AcknowledgementOpcode](0x81)
+		}, 0, 0, "transports: veroce: opcode 129 is CNP"},
+		{"opcode zero", func(s *v1alpha1.CREMNodeSpec) {
+			s.Domains[0].Transports.VeRoCE.SACKOpcode = to[v1alpha1.AcknowledgementOpcode](0)
+		}, 0, 0, "transports: veroce: 0 is no opcode"},
 		{"opcode over 255", func(s *v1alpha1.CREMNodeSpec) {
 			s.Domains[0].Transports.VeRoCE.SACKOpcode = to[v1alpha1.AcknowledgementOpcode](256 + 24)
 		}, 0, 0, "transports: veroce: 280 is no opcode"},
