@@ -255,6 +255,20 @@ func TestConflicts(t *testing.T) {
 			t.Errorf("rendered %q", names)
 		}
 	})
+	t.Run("transports that one names alone", func(t *testing.T) {
+		veroce, mrc := &v1alpha1.VeRoCE{}, &v1alpha1.MRC{}
+		all := []*v1alpha1.Transports{nil, {VeRoCE: veroce}, {MRC: mrc}, {VeRoCE: veroce, MRC: mrc}}
+		for _, old := range all {
+			for _, young := range all {
+				a, b := newDomain("alpha", 1, 2*time.Hour), newDomain("beta", 2, time.Hour)
+				a.Spec.Transports, b.Spec.Transports = old, young
+				got := Node(Objects{Domains: []v1alpha1.CREMDomain{a, b}}, gateway)
+				if names := domainNames(got.Spec); names != "alpha beta" || len(got.Problems) > 0 {
+					t.Errorf("%+v and %+v: rendered %q, problems %v", old, young, names, got.Problems)
+				}
+			}
+		}
+	})
 	t.Run("not on this node", func(t *testing.T) {
 		a, b := newDomain("alpha", 1, 2*time.Hour), newDomain("beta", 1, time.Hour)
 		a.Spec.Nodes.Selector.MatchLabels = map[string]string{"gw": "other"}
