@@ -505,9 +505,15 @@ func TestOrderOfObjectsDoesNotMatter(t *testing.T) {
 func TestResultSharesNoMemory(t *testing.T) {
 	d := newDomain("d", 1, 0)
 	d.Spec.ProfileRef = &v1alpha1.ProfileReference{Name: "p"}
+	bit := v1alpha1.RetransmissionBit(3)
+	d.Spec.Transports = &v1alpha1.Transports{VeRoCE: &v1alpha1.VeRoCE{}, MRC: &v1alpha1.MRC{RetransmissionBit: &bit}}
 	objs := Objects{Domains: []v1alpha1.CREMDomain{d}, Profiles: []v1alpha1.CREMProfile{newProfile("p", &v1alpha1.FlowSelector{SourceCIDRs: []v1alpha1.CIDR{"10.0.0.0/24"}, DestinationSites: []v1alpha1.SiteName{"west"}})}}
 	got := Node(objs, gateway)
 	before, _ := json.Marshal(got)
+	if d.Spec.Transports.VeRoCE.Port != nil {
+		t.Error("the input was changed")
+	}
+	bit = 4
 	s := &objs.Domains[0].Spec
 	s.Sites[0].CIDRs[0], s.Sites[1].Name, s.Nodes.Uplinks[0] = "192.0.2.0/24", "x", "x"
 	p := &objs.Profiles[0].Spec
