@@ -4,6 +4,7 @@ package bpf
 
 import (
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 )
@@ -47,5 +48,14 @@ func (o *Objects) Repeat(t testing.TB, frame []byte, n int) {
 	t.Helper()
 	if _, err := o.kernel.CremIngress.Run(&ebpf.RunOptions{Data: frame, Repeat: uint32(n)}); err != nil {
 		t.Errorf("run program: %v", err)
+	}
+}
+
+// DidNotFit makes it so that a packet of a flow did not fit its tunnel at a time on the clock of packet.Now.
+func (t *Tunnels) DidNotFit(tb testing.TB, f TunnelFlow, at time.Duration) {
+	tb.Helper()
+	name, when := newFlowName(f), uint64(at)
+	if err := t.kernel.CremWanWide.Put(&name, &when); err != nil {
+		tb.Fatal(err)
 	}
 }

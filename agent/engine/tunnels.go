@@ -4,8 +4,9 @@ package engine
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"net/netip"
 	"slices"
 	"sync"
@@ -146,10 +147,11 @@ func (s *snapshot) ways(d *Domain, local []netip.Addr, node string) (list []*way
 	return list
 }
 
+// rank is any number that differs with the node and the gateways. A hash that mixes less gives all nodes one order: their names and addresses differ in
+// few bits.
 func rank(node string, ends packet.Ends) uint64 {
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%s %v %v", node, ends.Src, ends.Dst) // never fails
-	return h.Sum64()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %v %v", node, ends.Src, ends.Dst))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // load loads the programs; another plan tries again.
@@ -377,9 +379,7 @@ func (t *tunnels) handle(e *Engine, ends packet.Ends, m ecn.Lease) (answer ecn.L
 	if m.Nonce != x.nonce || x.nonce == 0 {
 		return answer, false
 	}
-	if x.until = x.askedAt + m.For; m.For == 0 {
-		x.until = 0
-	}
+	x.until = x.askedAt + m.For // past if that is 0
 	t.kernel.Lease(x.Tunnel, x.until)
 	if t.choose(now) {
 		t.settle(now)

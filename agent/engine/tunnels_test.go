@@ -26,7 +26,8 @@ type passages struct {
 	promised time.Duration
 	limits   map[bpf.TunnelFlow]int64
 	attached []int
-	refuses  int // the uplink that does not get the programs
+	refuses  int  // the uplink that does not get the programs
+	noWay    bool // no request has left
 }
 
 func (p *passages) Kept() bool                 { return !p.unkept }
@@ -34,7 +35,12 @@ func (p *passages) Set(x bpf.TunnelPlan) error { p.plan = x; return nil }
 func (p *passages) Lease(t bpf.Tunnel, until time.Duration) {
 	p.leases[t] = until
 }
-func (p *passages) Leased(t bpf.Tunnel) (time.Duration, int) { return p.leases[t], 7 }
+func (p *passages) Leased(t bpf.Tunnel) (until time.Duration, ifindex int) {
+	if p.noWay {
+		return p.leases[t], 0
+	}
+	return p.leases[t], 7
+}
 func (p *passages) Attach(ifindex int) (bpf.Attachment, error) {
 	if p.refuses == ifindex {
 		return bpf.Attachment{}, errors.New("no")
@@ -65,6 +71,29 @@ type tunnelBench struct {
 	loaded  int
 	dropped int
 	bare    bool // the uplinks have no Ethernet headers
+	blind   error
+	looks   map[int]bool // the taps that look into tunnels, by their uplink
+	late    bool         // one did so after the programs were there
+}
+
+// looking is a tap of a tunnelBench.
+type looking struct {
+	silent
+	b       *tunnelBench
+	ifindex int
+}
+
+func (l looking) LookIntoTunnels(on bool) error {
+	if l.b.blind != nil {
+		return l.b.blind
+	}
+	l.b.looks[l.ifindex] = on
+	l.b.late = l.b.late || on && slices.Contains(l.b.kernel.attached, l.ifindex)
+	return nil
+}
+
+func (b *tunnelBench) OpenTaps(u uplink.Uplink) ([]packet.Tap, error) {
+	return []packet.Tap{looking{b: b, ifindex: u.Index}}, nil
 }
 
 func (b *tunnelBench) FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error) {
@@ -95,7 +124,7 @@ func tunnelled(on bool) *Config {
 func newTunnelBench(t *testing.T, unkept bool) *tunnelBench {
 	t.Helper()
 	b := &tunnelBench{
-		bench: newBench(t, tunnelled(false)), clock: time.Hour,
+		bench: newBench(t, tunnelled(false)), clock: time.Hour, looks: map[int]bool{},
 		kernel: &passages{unkept: unkept, leases: map[bpf.Tunnel]time.Duration{}, limits: map[bpf.TunnelFlow]int64{}},
 	}
 	b.w.e.backend = b
