@@ -326,7 +326,7 @@ func TestSecondAgentRefused(t *testing.T) {
 	if _, err := bpf.Load(config(pinDir)); !errors.Is(err, bpf.ErrBusy) {
 		t.Errorf("second agent: %v", err)
 	}
-	if err := bpf.Uninstall(pinDir); !errors.Is(err, bpf.ErrBusy) {
+	if err := bpf.Uninstall(t.Context(), pinDir); !errors.Is(err, bpf.ErrBusy) {
 		t.Errorf("uninstall under an agent: %v", err)
 	}
 	if err := o.Close(); err != nil {

@@ -3,6 +3,7 @@
 package bpf
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -160,13 +161,22 @@ const longestPromise = 10 * time.Second
 
 // Uninstall removes the links and maps that agents with this pin folder left, and the folder; nothing else. The programs
 // are detached when it returns, if no agent is running. It first waits, a few seconds at most, until no other site uses a tunnel to this node
-// any more. Errors are of type *Error.
-func Uninstall(pinDir string) error {
+// any more; if ctx ends meanwhile nothing is removed. Errors are of type *Error.
+func Uninstall(ctx context.Context, pinDir string) error {
 	promised, err := PromisedTo(pinDir)
 	if err != nil {
 		return err
 	}
-	time.Sleep(min(promised-packet.Now(), longestPromise)) // at once for what is past
+	if left := min(promised-packet.Now(), longestPromise); left > 0 {
+		select {
+		case <-ctx.Done():
+			return &Error{
+				Op: "wait until other sites have left the tunnels to this node", Err: context.Cause(ctx),
+				Hint: "nothing is removed; uninstall again",
+			}
+		case <-time.After(left):
+		}
+	}
 	if err := RemoveTunnels(pinDir); err != nil {
 		return err
 	}

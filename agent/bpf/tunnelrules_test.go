@@ -4,9 +4,14 @@ package bpf_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -270,5 +275,38 @@ func TestWANECN_EntriesAreUsedAgain(t *testing.T) {
 			w.request(tunnel, 8)
 		}
 		w.tunnels.Lease(tunnel, packet.Now()+time.Hour)
+	}
+}
+
+// Fail open: uninstalling waits for promises, at most ten seconds whatever was promised, and removes nothing if it is interrupted.
+func TestWANECN_UninstallWaits(t *testing.T) {
+	pinDir := filepath.Join(netns.MountBPF(t), "crem")
+	tunnels, err := bpf.LoadTunnels(bpf.TunnelConfig{PinDir: pinDir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tunnels.Promise(packet.Now() + time.Hour)
+	if err := tunnels.Close(); err != nil {
+		t.Fatal(err)
+	}
+	interrupted, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if err := bpf.Uninstall(interrupted, pinDir); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	if until, err := bpf.PromisedTo(pinDir); err != nil || until == 0 {
+		t.Errorf("interrupted: the promise is removed, %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) { // its ten seconds are over at once
+		begin := time.Now()
+		if err := bpf.Uninstall(t.Context(), pinDir); err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(begin); waited != 10*time.Second {
+			t.Errorf("waited %v", waited)
+		}
+	})
+	if _, err := os.Stat(pinDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
 	}
 }

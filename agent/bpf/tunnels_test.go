@@ -687,7 +687,7 @@ func TestWANECN_WithoutAgent(t *testing.T) {
 	if err := w.tunnels.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := bpf.Uninstall(pinDir); err != nil {
+	if err := bpf.Uninstall(t.Context(), pinDir); err != nil {
 		t.Fatal(err)
 	}
 	if now := packet.Now(); now < promised {

@@ -109,7 +109,7 @@ func TestG21_Uninstall(t *testing.T) {
 	if err := o.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := bpf.Uninstall(pinDir); err != nil {
+	if err := bpf.Uninstall(t.Context(), pinDir); err != nil {
 		t.Fatal(err)
 	}
 	if names, _ := w.programs(ebpf.AttachTCXIngress); len(names) != 1 || names[0] != "foreign" {
@@ -121,7 +121,7 @@ func TestG21_Uninstall(t *testing.T) {
 	if _, err := os.Stat(pinDir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("pin folder: %v", err)
 	}
-	if err := bpf.Uninstall(pinDir); err != nil {
+	if err := bpf.Uninstall(t.Context(), pinDir); err != nil {
 		t.Errorf("again: %v", err)
 	}
 }

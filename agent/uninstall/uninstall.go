@@ -5,6 +5,7 @@
 package uninstall
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -19,8 +20,8 @@ import (
 )
 
 // Run removes the links and maps under pinDir, the socket and the saved configuration of an agent that is gone. It gives a sentence for each thing
-// removed, none if there was nothing. While an agent runs it removes nothing and says so.
-func Run(pinDir, socket, stateDir string) ([]string, error) {
+// removed, none if there was nothing. While an agent runs it removes nothing and says so, and so if ctx ends while it waits for other sites.
+func Run(ctx context.Context, pinDir, socket, stateDir string) ([]string, error) {
 	if conn, err := net.DialTimeout("unix", socket, time.Second); err == nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("an agent answers on %s: stop it first, it would attach its programs again", socket)
@@ -29,7 +30,7 @@ func Run(pinDir, socket, stateDir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := bpf.Uninstall(pinDir); err != nil {
+	if err := bpf.Uninstall(ctx, pinDir); err != nil {
 		return nil, fmt.Errorf("remove what is under %s: %w", pinDir, err)
 	}
 	if info, err := os.Lstat(socket); err == nil && info.Mode()&os.ModeSocket != 0 {

@@ -3,9 +3,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"os/signal"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"crem.dev/crem/agent/uninstall"
 	"crem.dev/crem/internal/agentapi"
@@ -17,10 +20,14 @@ func newUninstall() *cobra.Command {
 		Use:   "uninstall",
 		Short: "Removes what agents left on this node",
 		Long: `Removes the programs, maps, the socket and the saved configuration that agents left on this node, and lists them. Traffic passes before, during
-and after. An agent that is running must be stopped first. Running it again does nothing.`,
+and after. An agent that is running must be stopped first. If other sites still send into tunnels to this node it waits for them, ten seconds
+at most; a signal meanwhile ends it, and nothing is removed. Running it again does nothing.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			removed, err := uninstall.Run(pinDir, socket, stateDir)
+			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGTERM, unix.SIGINT)
+			defer stop()
+			context.AfterFunc(ctx, stop) // a second signal ends the program at once
+			removed, err := uninstall.Run(ctx, pinDir, socket, stateDir)
 			for _, what := range removed {
 				if _, err := fmt.Fprintln(cmd.OutOrStdout(), "removed", what); err != nil {
 					return err
