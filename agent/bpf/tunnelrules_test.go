@@ -100,7 +100,8 @@ func TestWANECN_FlowsTakeTheWayOfTheRequest(t *testing.T) {
 		t.Errorf("by another uplink: %v, %x", w.became(before), got)
 	}
 
-	w.node.Route("10.1.0.5/32", "10.2.0.6")
+	w.node.Route("10.1.0.5/32", "10.2.0.7")
+	w.node.Neighbour("in0", "10.2.0.7", net.HardwareAddr(otherMAC[:]).String()) // the same next hop by another uplink
 	w.request(tunnel4, 8)
 	if until, ifindex := w.tunnels.Leased(tunnel4); until != 0 || ifindex != inside {
 		t.Errorf("leased until %v by interface %d, want that the lease ended with a request by %d", until, ifindex, inside)

@@ -120,7 +120,7 @@ func TestWANECN_LeavingEnds(t *testing.T) {
 	if x := b.kernel.plan.Sites[0]; x.Use != -1 || len(x.Tunnels) != 2 {
 		t.Errorf("within the promise: %+v, want both tunnels, and no flow in one", x)
 	}
-	b.said()
+	b.clock += time.Second
 	b.hears(ecn.Lease{Nonce: 7}, westGateway)
 	if asked := b.ask(); len(b.box.sent) > 0 || b.kernel.promised != promised {
 		t.Errorf("within the promise: asked %v, promised until %v", asked, b.kernel.promised)
