@@ -160,6 +160,45 @@ func TestSection6_2_CopiesOfMultipath(t *testing.T) {
 	}
 }
 
+// Section 6.2: nor do copies differ that have another flow label, which the ICRC does not cover.
+func TestSection6_2_FlowLabelsOfCopies(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	d := wire.FlowDescriptor{Kind: wire.KindMRC, Src: netip.MustParseAddr("fd00:1::1"), Dst: netip.MustParseAddr("fd00:2::1"), Label: testQPN}
+	f := New(w.now, d, []netip.AddrPort{gateway}, w.p, w.env)
+	b := &block{flow: f}
+	for label := range uint32(3) {
+		frame := frames.RoCE{
+			Headers: frames.Headers{Src: d.Src, Dst: d.Dst, SrcPort: 50000, FlowLabel: label},
+			Opcode:  roce.MRCWriteOnly, QPN: testQPN, PSN: 1, Extension: make([]byte, 20), Data: make([]byte, 64+label/2*4),
+		}.Frame()
+		pkt, reason := multipathRules.Parse(frame)
+		if reason != roce.OK {
+			t.Fatal(reason)
+		}
+		if label == 0 {
+			f.pkey = pkt.PKey()
+			b.cells = append(b.cells, f.cell(&pkt, 1024))
+			b.present.Set(0)
+		}
+		f.compare(b, 0, &pkt)
+		if f.stats.Differing != uint64(label/2) { // the last one has other octets
+			t.Fatalf("flow label %d: %d differ", label, f.stats.Differing)
+		}
+	}
+}
+
+// Section 4.1: a peer whose longest symbol takes no packet of the flow with its lead is sent none.
+func TestSection4_1_LeadAtThePeer(t *testing.T) {
+	w := newWorld(t, fixed(1))
+	w.protectMultipath(wire.KindMRC)
+	for more := range w.f.lead + 1 {
+		w.f.limits.t = roce.MinPayload + lengthPrefix + more
+		if _, ok := w.f.want(); ok != (more == w.f.lead) {
+			t.Errorf("%d octets beside the shortest packet: %v", more, ok)
+		}
+	}
+}
+
 // Section 4.1, rule 3: the octets of the lead count when it is reckoned what fits the path.
 func TestSection4_1_LeadFits(t *testing.T) {
 	w := newWorld(t, fixed(1))
