@@ -22,17 +22,14 @@ import (
 
 // paths is such a flow, and the way between its ends.
 type paths struct {
+	machines
 	t        *testing.T
 	rng      *rand.Rand
 	now      time.Duration
 	rules    *roce.Transports
 	d        wire.FlowDescriptor
-	sender   *csf.Flow
-	receiver *crf.Flow
 	csfs     *csf.Env
 	crfs     *crf.Env
-	acts     []csf.Action
-	does     []crf.Action
 	flying   []flight
 	left     map[string]bool // frames that left the sender
 	flag     uint8           // that retransmissions have; 0: the transport sets none, or its bit is not known
@@ -68,7 +65,7 @@ func newPaths(t *testing.T, kind wire.FlowKind, v6 bool, seed uint64) *paths {
 	p.crfs = crf.NewEnv(fec.NewPool(64 << 20))
 	params := profile()
 	params.K, params.Digest = 8, false
-	p.sender = csf.New(p.now, p.d, []netip.AddrPort{gateway}, params, p.csfs)
+	p.csf = csf.New(p.now, p.d, []netip.AddrPort{gateway}, params, p.csfs)
 	return p
 }
 
@@ -108,7 +105,7 @@ func (p *paths) leave(frame []byte) {
 	if reason != roce.OK {
 		p.t.Fatal(reason)
 	}
-	p.sender.HandleSource(p.now, &pkt, &p.acts)
+	p.csf.HandleSource(p.now, &pkt, &p.acts)
 	p.act()
 	if p.rng.Float64() < p.loss {
 		return
@@ -147,9 +144,9 @@ func (p *paths) act() {
 // until lets time pass.
 func (p *paths) until(end time.Duration) {
 	for {
-		due, at := -1, min(end, p.sender.NextDeadline())
-		if p.receiver != nil {
-			at = min(at, p.receiver.NextDeadline())
+		due, at := -1, min(end, p.csf.NextDeadline())
+		if p.crf != nil {
+			at = min(at, p.crf.NextDeadline())
 		}
 		for i := range p.flying {
 			if p.flying[i].at <= at {
@@ -162,10 +159,10 @@ func (p *paths) until(end time.Duration) {
 			f := p.flying[due]
 			p.flying = append(p.flying[:due], p.flying[due+1:]...)
 			p.arrive(&f)
-		case p.sender.NextDeadline() <= p.now:
-			p.sender.Poll(p.now, &p.acts)
-		case p.receiver != nil && p.receiver.NextDeadline() <= p.now:
-			p.receiver.Poll(p.now, &p.does)
+		case p.csf.NextDeadline() <= p.now:
+			p.csf.Poll(p.now, &p.acts)
+		case p.crf != nil && p.crf.NextDeadline() <= p.now:
+			p.crf.Poll(p.now, &p.does)
 		default:
 			return
 		}
@@ -175,49 +172,18 @@ func (p *paths) until(end time.Duration) {
 
 func (p *paths) arrive(f *flight) {
 	if f.frame != nil {
-		if pkt, reason := p.rules.Parse(f.frame); p.receiver != nil && reason == roce.OK {
-			p.receiver.HandleSource(p.now, &pkt, false, &p.does)
+		if pkt, reason := p.rules.Parse(f.frame); p.crf != nil && reason == roce.OK {
+			p.crf.HandleSource(p.now, &pkt, false, &p.does)
 		}
 		return
 	}
-	h, err := wire.ParseHeader(f.msg)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	switch h.Type {
-	case wire.TypeHello:
-		m, _ := wire.ParseHello(f.msg)
-		params := crf.Params{HoldBytes: 8 << 20, MaxOpenBlocks: 64, MaxK: 255, MaxM: 255, MaxT: 9000, Schemes: 7}
-		if p.receiver == nil || p.receiver.State() == crf.Closed || !p.receiver.HandleHello(p.now, &m, &p.does) {
-			p.receiver = crf.New(p.now, p.rng.Uint32()|1, &m, gateway, netip.Addr{}, &params, p.crfs)
-			p.receiver.HandleHello(p.now, &m, &p.does)
-		}
-	case wire.TypeParamUpdate:
-		m, _ := wire.ParseParamUpdate(f.msg)
-		p.receiver.HandleParamUpdate(p.now, &m, &p.does)
-	case wire.TypeRepair:
-		m, _ := wire.ParseRepair(f.msg)
-		p.receiver.HandleRepair(p.now, &m, false, &p.does)
-	case wire.TypeHelloAck:
-		m, _ := wire.ParseHelloAck(f.msg)
-		p.sender.HandleHelloAck(p.now, gateway, &m, &p.acts)
-	case wire.TypeParamAck:
-		m, _ := wire.ParseParamAck(f.msg)
-		p.sender.HandleParamAck(p.now, gateway, &m, &p.acts)
-	case wire.TypeRepairRequest:
-		m, _ := wire.ParseRepairRequest(f.msg)
-		p.sender.HandleRequest(p.now, gateway, &m, &p.acts)
-	case wire.TypeLossReport:
-		m, _ := wire.ParseLossReport(f.msg)
-		p.sender.HandleLossReport(p.now, gateway, &m, &p.acts)
-	case wire.TypeClose:
-		m, _ := wire.ParseClose(f.msg)
-		if f.back {
-			p.sender.HandleClose(p.now, gateway, &m, &p.acts)
-		} else {
-			p.receiver.HandleClose(p.now, &m, &p.does)
-		}
-	}
+	p.message(p.t, p.now, f.msg, f.back, false, p.accept)
+}
+
+// accept makes the CRF that a HELLO asks for.
+func (p *paths) accept(h *wire.Hello) *crf.Flow {
+	params := crf.Params{HoldBytes: 8 << 20, MaxOpenBlocks: 64, MaxK: 255, MaxM: 255, MaxT: 9000, Schemes: 7}
+	return crf.New(p.now, p.rng.Uint32()|1, h, gateway, netip.Addr{}, &params, p.crfs)
 }
 
 // do does one operation: a burst of new packets, packets again, an acknowledgement, or time.
@@ -238,7 +204,7 @@ func (p *paths) do(op, n int) {
 		}
 	case 3:
 		if n%16 == 0 && p.next > 100 {
-			p.sender.HandleAck(p.now, roce.PSN(p.next-100))
+			p.csf.HandleAck(p.now, roce.PSN(p.next-100))
 		}
 		p.until(p.now + time.Duration(n)*200*time.Microsecond)
 	}
@@ -249,9 +215,9 @@ func (p *paths) run(ops []byte) {
 		p.do(int(ops[i]), int(ops[i+1]))
 	}
 	p.until(p.now + 2*time.Second)
-	p.sender.Close(p.now, wire.CloseUnspecified, &p.acts)
-	if p.receiver != nil {
-		p.receiver.Close(p.now, wire.CloseUnspecified, &p.does)
+	p.csf.Close(p.now, wire.CloseUnspecified, &p.acts)
+	if p.crf != nil {
+		p.crf.Close(p.now, wire.CloseUnspecified, &p.does)
 	}
 	p.act()
 	if a, b := p.csfs.Pool.InUse(), p.crfs.Pool.InUse(); a != 0 || b != 0 {

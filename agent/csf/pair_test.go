@@ -53,8 +53,6 @@ type pair struct {
 	cargo []cargo // what is on the lines, by token
 	spare []uint32
 	rng   *rand.Rand
-	acts  []csf.Action
-	does  []crf.Action
 	calls int
 }
 
@@ -62,7 +60,8 @@ type pair struct {
 type cargo struct {
 	flow  *stream
 	frame []byte
-	ack   int // packets that an acknowledgement covers, of a frame that is one
+	ack   int  // packets that an acknowledgement covers, of a frame that is one
+	back  bool // from the CRF
 }
 
 // newPair makes a pair of sites with the settings of the path there; the way back is as long and loses nothing.
@@ -119,9 +118,8 @@ func fixedCode(m int) *csf.Params {
 
 // stream is one flow: a packet every gap, in messages of msgLen packets.
 type stream struct {
-	p        *pair
-	csf      *csf.Flow
-	crf      *crf.Flow // nil before HELLO has arrived
+	p *pair
+	machines
 	label    uint32
 	gap      time.Duration
 	next     time.Duration // of the next packet; never: the flow is silent
@@ -229,11 +227,11 @@ func (p *pair) step() {
 	}
 	for _, f := range p.flows {
 		if f.csf.NextDeadline() <= p.now {
-			f.csf.Poll(p.now, &p.acts)
+			f.csf.Poll(p.now, &f.acts)
 			p.act(f)
 		}
 		if f.crf != nil && f.crf.NextDeadline() <= p.now {
-			f.crf.Poll(p.now, &p.does)
+			f.crf.Poll(p.now, &f.does)
 			p.act(f)
 		}
 		if f.next <= p.now {
@@ -300,7 +298,7 @@ func (f *stream) put(n int) {
 	if f.p.rng.Float64() < f.p.queue {
 		return
 	}
-	f.csf.HandleSource(f.p.now, &pkt, &f.p.acts)
+	f.csf.HandleSource(f.p.now, &pkt, &f.acts)
 	arrives := f.p.offer(f.p.there, cargo{flow: f, frame: f.frame})
 	if f.fates != nil {
 		f.fates = append(f.fates, fate{due: f.p.now + pairRTT/2, lost: !arrives})
@@ -310,7 +308,7 @@ func (f *stream) put(n int) {
 
 // act does what a flow's machines want done.
 func (p *pair) act(f *stream) {
-	for _, a := range p.acts {
+	for _, a := range f.acts {
 		if p.mute {
 			break
 		}
@@ -320,15 +318,15 @@ func (p *pair) act(f *stream) {
 		}
 		p.offer(line, cargo{flow: f, frame: datagram(a.Msg, a.TOS)})
 	}
-	p.acts = p.acts[:0]
-	for _, a := range p.does {
+	f.acts = f.acts[:0]
+	for _, a := range f.does {
 		if a.Kind == crf.Send {
-			p.offer(p.back, cargo{flow: f, frame: datagram(a.Msg, a.TOS)})
+			p.offer(p.back, cargo{flow: f, frame: datagram(a.Msg, a.TOS), back: true})
 			continue
 		}
 		f.deliver(roce.PSN(binary.BigEndian.Uint32(a.Payload[8:]) & 0xffffff))
 	}
-	p.does = p.does[:0]
+	f.does = f.does[:0]
 }
 
 // datagram is a CREM message as a frame.
@@ -349,11 +347,11 @@ func (p *pair) arrive(token uint32) {
 	case wan.Classify(c.frame, cremPort) == wan.RoCEData:
 		pkt, _ := roce.Parse(c.frame)
 		if f.crf != nil {
-			f.crf.HandleSource(p.now, &pkt, false, &p.does)
+			f.crf.HandleSource(p.now, &pkt, false, &f.does)
 		}
 		f.deliver(pkt.PSN())
 	default:
-		f.message(c.frame[42:], c.frame[15]&3 == 3)
+		f.message(p.t, p.now, c.frame[42:], c.back, c.frame[15]&3 == 3, p.accept)
 	}
 	if f != nil {
 		p.act(f)
@@ -379,50 +377,12 @@ func (f *stream) deliver(psn roce.PSN) {
 	}
 }
 
-// message gives a CREM message to the machine that it is for.
-func (f *stream) message(b []byte, ce bool) {
-	p := f.p
-	h, err := wire.ParseHeader(b)
-	if err != nil {
-		p.t.Fatal(err)
+// accept makes the CRF that a HELLO asks for.
+func (p *pair) accept(h *wire.Hello) *crf.Flow {
+	params := crf.Params{
+		Delivery: crf.Immediate, HoldBytes: 64 << 20, MaxOpenBlocks: 1024, MaxK: 255, MaxM: 255, MaxT: 9000, Schemes: 7, Digest: true,
 	}
-	switch h.Type {
-	case wire.TypeHello:
-		m, _ := wire.ParseHello(b)
-		if f.crf == nil || f.crf.State() == crf.Closed {
-			params := crf.Params{
-				Delivery: crf.Immediate, HoldBytes: 64 << 20, MaxOpenBlocks: 1024, MaxK: 255, MaxM: 255, MaxT: 9000, Schemes: 7, Digest: true,
-			}
-			f.crf = crf.New(p.now, p.rng.Uint32()|1, &m, gateway, netip.Addr{}, &params, p.crfs)
-		}
-		f.crf.HandleHello(p.now, &m, &p.does)
-	case wire.TypeParamUpdate:
-		m, _ := wire.ParseParamUpdate(b)
-		f.crf.HandleParamUpdate(p.now, &m, &p.does)
-	case wire.TypeRepair:
-		m, err := wire.ParseRepair(b)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		f.crf.HandleRepair(p.now, &m, ce, &p.does)
-	case wire.TypeClose:
-		m, _ := wire.ParseClose(b)
-		f.crf.HandleClose(p.now, &m, &p.does)
-	case wire.TypeHelloAck:
-		m, _ := wire.ParseHelloAck(b)
-		f.csf.HandleHelloAck(p.now, gateway, &m, &p.acts)
-	case wire.TypeParamAck:
-		m, _ := wire.ParseParamAck(b)
-		f.csf.HandleParamAck(p.now, gateway, &m, &p.acts)
-	case wire.TypeRepairRequest:
-		m, _ := wire.ParseRepairRequest(b)
-		f.csf.HandleRequest(p.now, gateway, &m, &p.acts)
-	case wire.TypeLossReport:
-		m, _ := wire.ParseLossReport(b)
-		f.csf.HandleLossReport(p.now, gateway, &m, &p.acts)
-	default:
-		p.t.Fatalf("%v", h.Type)
-	}
+	return crf.New(p.now, p.rng.Uint32()|1, h, gateway, netip.Addr{}, &params, p.crfs)
 }
 
 // rival is traffic of others on the path there: frames of a size at a steady rate.
