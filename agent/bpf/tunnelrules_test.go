@@ -68,7 +68,14 @@ func TestWANECN_FlowsTakeTheWayOfTheRequest(t *testing.T) {
 	if got, became := w.passes(frame); became != bpf.PlainNoLease || !bytes.Equal(got[:6], otherMAC[:]) {
 		t.Errorf("before a lease: %v, to %x", became, got[:6])
 	}
+	begin := packet.Now()
+	if at := w.tunnels.Asked(tunnel4); at != 0 {
+		t.Errorf("asked at %v, and no request has left", at)
+	}
 	w.open(tunnel4)
+	if at := w.tunnels.Asked(tunnel4); at < begin || at > packet.Now() {
+		t.Errorf("asked at %v, began at %v", at, begin)
+	}
 	if got, became := w.passes(frame); became != bpf.Encapsulated || !bytes.Equal(got[:6], farMAC[:]) {
 		t.Errorf("in the tunnel: %v, to %x, want the next hop of the request", became, got[:6])
 	}
@@ -174,9 +181,9 @@ func TestWANECN_NoRoom(t *testing.T) {
 	if got, became := w.passes(frame); became != bpf.PlainRefused || !bytes.Equal(got[14:], forwarded(frame)) {
 		t.Errorf("%v: %x", became, got[:64])
 	}
-	before := w.stats().Passages
+	before, asked := w.stats().Passages, w.tunnels.Asked(tunnel)
 	w.request(tunnel, large-100)
-	if got := w.seenWithin(never); got != nil || w.became(before) != bpf.PlainRefused {
+	if got := w.seenWithin(never); got != nil || w.became(before) != bpf.PlainRefused || w.tunnels.Asked(tunnel) != asked {
 		t.Errorf("a request that does not fit: %v, left %x", w.became(before), got)
 	}
 }
@@ -269,7 +276,7 @@ func TestWANECN_EntriesAreUsedAgain(t *testing.T) {
 		tunnel := tunnel4
 		tunnel.Port += uint16(i % 2)
 		w.set(tunnelPlan(0, tunnel))
-		if until, ifindex := w.tunnels.Leased(tunnel); until != 0 || ifindex != 0 {
+		if until, ifindex := w.tunnels.Leased(tunnel); until != 0 || ifindex != 0 || w.tunnels.Asked(tunnel) != 0 {
 			t.Fatalf("tunnel %d begins with a lease until %v by interface %d", i, until, ifindex)
 		}
 		if i%10 == 0 {
@@ -279,14 +286,31 @@ func TestWANECN_EntriesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// Fail open: uninstalling waits for promises, at most ten seconds whatever was promised, and removes nothing if it is interrupted.
+// Fail open: uninstalling waits for promises, also those of another version, at most ten seconds whatever was promised, and removes nothing if it is interrupted.
 func TestWANECN_UninstallWaits(t *testing.T) {
 	pinDir := filepath.Join(netns.MountBPF(t), "crem")
 	tunnels, err := bpf.LoadTunnels(bpf.TunnelConfig{PinDir: pinDir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tunnels.Promise(packet.Now() + time.Hour)
+	promised := packet.Now() + time.Hour
+	tunnels.Promise(promised)
+	if err := tunnels.Close(); err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(pinDir, "tunnels", "maps-*"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	if err := os.Rename(found[0], filepath.Join(pinDir, "tunnels", "maps-other")); err != nil { // as of another version
+		t.Fatal(err)
+	}
+	if tunnels, err = bpf.LoadTunnels(bpf.TunnelConfig{PinDir: pinDir}); err != nil {
+		t.Fatal(err)
+	}
+	if got := tunnels.Promised(); got != promised {
+		t.Errorf("an agent of another version knows of a promise until %v, want %v", got, promised)
+	}
 	if err := tunnels.Close(); err != nil {
 		t.Fatal(err)
 	}

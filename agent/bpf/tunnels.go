@@ -68,10 +68,10 @@ type Tunnels struct {
 
 // tunnelEntry mirrors struct tunnel of wan_maps.h.
 type tunnelEntry struct {
-	until, hop, ifindex atomic.Uint64
-	mtu                 uint32
-	mode, port          uint16
-	local, remote       [16]byte
+	until, hop, ifindex, asked atomic.Uint64
+	mtu                        uint32
+	mode, port                 uint16
+	local, remote              [16]byte
 }
 
 var _ = [1]struct{}{}[unsafe.Sizeof(tunnelEntry{})-unsafe.Sizeof(wanTunnel{})]
@@ -108,7 +108,11 @@ func (t *Tunnels) load(c TunnelConfig) error {
 		}
 	}
 	var options ebpf.CollectionOptions
+	var promised time.Duration // by an agent whose maps had another layout
 	if c.PinDir != "" {
+		if promised, err = PromisedTo(c.PinDir); err != nil {
+			return err
+		}
 		layout := sha256.Sum256(_WanBytes)
 		if t.pins, err = openPins(tunnelDir(c.PinDir), hex.EncodeToString(layout[:8])); err != nil {
 			return err
@@ -135,6 +139,7 @@ func (t *Tunnels) load(c TunnelConfig) error {
 	if t.pins == nil {
 		return nil
 	}
+	t.Promise(promised)
 	if err := t.pins.save(t.kernel.byName(), options.MapReplacements != nil); err != nil {
 		return err
 	}
@@ -267,6 +272,7 @@ func (t *Tunnels) enter(w Tunnel) uint32 {
 	e.until.Store(0)
 	e.hop.Store(0)
 	e.ifindex.Store(0)
+	e.asked.Store(0)
 	e.mtu, e.port, e.local, e.remote, e.mode = uint32(w.MTU), w.Port, w.Local.As16(), w.Remote.As16(), 0
 	if w.Compatibility {
 		e.mode = 1
@@ -326,6 +332,16 @@ func (t *Tunnels) Leased(w Tunnel) (until time.Duration, ifindex int) {
 		return 0, 0
 	}
 	return time.Duration(t.entries[i].until.Load()), int(t.entries[i].ifindex.Load())
+}
+
+// Asked is when the last request went into a tunnel, on the clock of packet.Now; 0: none did.
+func (t *Tunnels) Asked(w Tunnel) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i, ok := t.index[w]; ok {
+		return time.Duration(t.entries[i].asked.Load())
+	}
+	return 0
 }
 
 // Promise notes until when another site may send into a tunnel to this node: so long the programs must stay attached.

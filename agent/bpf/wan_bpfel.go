@@ -85,6 +85,7 @@ type wanTunnel struct {
 	Until   uint64
 	Hop     uint64
 	Ifindex uint64
+	Asked   uint64
 	Mtu     uint32
 	Mode    uint16
 	Port    uint16

@@ -54,6 +54,7 @@ type Tunnels interface {
 	Set(bpf.TunnelPlan) error
 	Lease(t bpf.Tunnel, until time.Duration)
 	Leased(t bpf.Tunnel) (until time.Duration, ifindex int)
+	Asked(bpf.Tunnel) time.Duration // when the last request went into it; 0: none did
 	Promise(until time.Duration)
 	Promised() time.Duration
 	Limit(f bpf.TunnelFlow, octetsPerSecond int64, burst, until time.Duration) error

@@ -62,13 +62,18 @@ func (b *tunnelBench) open(t *testing.T) {
 	}
 }
 
-// Fail open: an answer to no request opens nothing, and nor does one to a tunnel that was another.
+// Fail open: an answer to no request opens nothing, nor does one to a request that did not go into the tunnel, or into one that was another.
 func TestWANECN_AnswersToNoRequest(t *testing.T) {
 	b := newTunnelBench(t, false)
 	b.hears(ecn.Lease{Answer: true, For: time.Second}, westGateway)
 	if b.status().Up || len(b.kernel.leases) > 0 {
 		t.Error("an answer before the first request opens the tunnel")
 	}
+	b.kernel.beside = true
+	if b.hears(ecn.Lease{Answer: true, Nonce: b.ask()[westGateway], For: time.Second}, westGateway); b.status().Up {
+		t.Error("the answer to a request that left beside the tunnel opens it")
+	}
+	b.kernel.beside = false
 	b.open(t)
 	if b.use(t, tunnelled(true)); !b.status().Up || b.kernel.plan.Sites[0].Use != 0 {
 		t.Errorf("the same configuration again: %+v, want that the lease stays", b.status())

@@ -379,6 +379,10 @@ func (t *tunnels) handle(e *Engine, ends packet.Ends, m ecn.Lease) (answer ecn.L
 	if m.Nonce != x.nonce || x.nonce == 0 {
 		return answer, false
 	}
+	// A request that left by an uplink without the programs went beside the tunnel. (The two clocks are tied but closely.)
+	if t.kernel.Asked(x.Tunnel) < x.askedAt-askEvery/2 {
+		return answer, false
+	}
 	x.until = x.askedAt + m.For // past if that is 0
 	t.kernel.Lease(x.Tunnel, x.until)
 	if t.choose(now) {

@@ -28,6 +28,7 @@ type passages struct {
 	attached []int
 	refuses  int  // the uplink that does not get the programs
 	noWay    bool // no request has left
+	beside   bool // requests leave beside the tunnel
 }
 
 func (p *passages) Kept() bool                 { return !p.unkept }
@@ -40,6 +41,12 @@ func (p *passages) Leased(t bpf.Tunnel) (until time.Duration, ifindex int) {
 		return p.leases[t], 0
 	}
 	return p.leases[t], 7
+}
+func (p *passages) Asked(bpf.Tunnel) time.Duration {
+	if p.beside {
+		return 0
+	}
+	return 1<<63 - 1
 }
 func (p *passages) Attach(ifindex int) (bpf.Attachment, error) {
 	if p.refuses == ifindex {

@@ -51,6 +51,7 @@ struct tunnel {
 	__u64 until;   /* CLOCK_MONOTONIC: nothing is encapsulated from then on */
 	__u64 hop;     /* MAC address by which the last request left, */
 	__u64 ifindex; /* and its uplink */
+	__u64 asked;   /* when that was: an answer to a request that left beside the tunnel proves nothing */
 	__u32 mtu;     /* octets of the largest outer packet */
 	__u16 mode;
 	__u16 port; /* CREM port of the domain */

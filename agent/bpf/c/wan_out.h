@@ -141,7 +141,10 @@ static __always_inline int request(struct __sk_buff *skb, struct head *h)
 		return TCX_NEXT;
 	learn_way(skb, t);
 	/* It must come by the tunnel or not at all: its answer opens the tunnel. */
-	return encapsulate(skb, t, h) ? TCX_NEXT : drop(PLAIN_REFUSED);
+	if (!encapsulate(skb, t, h))
+		return drop(PLAIN_REFUSED);
+	t->asked = bpf_ktime_get_ns();
+	return TCX_NEXT;
 }
 
 /* Whether a packet comes before its flow may send it. */
