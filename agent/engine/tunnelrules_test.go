@@ -297,6 +297,26 @@ func TestWANECN_WhoIsBelieved(t *testing.T) {
 	}
 }
 
+// RFC 6040, 4.2: odd pairs of ECN fields are told with the number since it was last told, not with what an earlier agent counted.
+func TestWANECN_OddPairsSinceTheLastNotice(t *testing.T) {
+	b := &tunnelBench{bench: newBench(t, tunnelled(false)), clock: time.Hour, looks: map[int]bool{}, kernel: &passages{leases: map[bpf.Tunnel]time.Duration{}}}
+	b.w.e.backend = b
+	b.w.e.now = func() time.Duration { return b.clock }
+	var told []string
+	b.w.e.opts.Notice = func(s string) { told = append(told, s) }
+	odd := &b.kernel.cells[ecn.NotECT][ecn.ECT0]
+	*odd = 5
+	b.use(t, tunnelled(true))
+	for _, more := range []uint64{0, 3, 2, 0} {
+		*odd += more
+		b.w.e.tendTunnels()
+		b.clock += noticeEvery
+	}
+	if len(told) != 2 || !strings.HasPrefix(told[0], "3 packets") || !strings.HasPrefix(told[1], "2 packets") {
+		t.Errorf("told %q", told)
+	}
+}
+
 // WAN ECN, ingress action: a flow that leaves no more in a tunnel is free at once, in the kernel too.
 func TestWANECN_LimitsEndWithTheTunnel(t *testing.T) {
 	b := newTunnelBench(t, false)

@@ -29,6 +29,7 @@ type passages struct {
 	refuses  int  // the uplink that does not get the programs
 	noWay    bool // no request has left
 	beside   bool // requests leave beside the tunnel
+	cells    [4][4]uint64
 }
 
 func (p *passages) Kept() bool                 { return !p.unkept }
@@ -66,9 +67,9 @@ func (p *passages) Limit(f bpf.TunnelFlow, rate int64, _, _ time.Duration) error
 	p.limits[f] = rate
 	return nil
 }
-func (p *passages) Unlimit(f bpf.TunnelFlow) error      { delete(p.limits, f); return nil }
-func (p *passages) ReadMark() (bpf.Mark, error)         { return bpf.Mark{}, errors.New("no mark") }
-func (p *passages) Stats() (s bpf.TunnelStats, e error) { return s, nil }
+func (p *passages) Unlimit(f bpf.TunnelFlow) error  { delete(p.limits, f); return nil }
+func (p *passages) ReadMark() (bpf.Mark, error)     { return bpf.Mark{}, errors.New("no mark") }
+func (p *passages) Stats() (bpf.TunnelStats, error) { return bpf.TunnelStats{Cells: p.cells}, nil }
 
 // tunnelBench is a bench with tunnels and a clock of its own.
 type tunnelBench struct {
