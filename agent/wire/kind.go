@@ -36,8 +36,11 @@ var kinds = [...]struct {
 }
 
 // Kinds returns every flow kind that is defined.
-func Kinds() [5]FlowKind {
-	return [...]FlowKind{KindRoCEv2, KindRoCEv2Response, KindVeRoCE, KindVeRoCEResponse, KindMRC}
+func Kinds() (all [len(kinds)]FlowKind) {
+	for i := range kinds {
+		all[i] = kinds[i].kind
+	}
+	return all
 }
 
 // KindOf returns the flow kind of a PSN space of a transport, 0 if it has none: MRC has no responses.
