@@ -35,6 +35,7 @@ type block struct {
 	config *config
 	start  roce.PSN
 	k      int // positions up to the last one that a packet was seen on
+	room   int // positions that the block may still have, once it is closed
 
 	present fec.Bitmap  // positions whose first copy is held
 	barred  fec.Bitmap  // positions that stay absent: their first copy was seen but can't be coded, or was withdrawn
@@ -120,6 +121,7 @@ func (f *Flow) handleNew(now time.Duration, pkt *roce.Packet, consumed int) {
 		f.fill(b, pkt.PSN().Sub(b.start), pkt)
 	}
 	f.spread()
+	f.ripen(now)
 	// A READ request covers the PSNs of its responses too; no block is formed for those alone (Section 4.2).
 	if b != nil && pkt.PSN().Sub(b.start)+consumed >= b.config.k {
 		f.closeBlock(now, ByCount)
@@ -129,7 +131,7 @@ func (f *Flow) handleNew(now time.Duration, pkt *roce.Packet, consumed int) {
 	}
 }
 
-// openBlock begins a block with the packet's PSN, if the packet can be coded: a block without a present position isn't formed.
+// openBlock begins a block with a packet, if that can be coded: a block without a present position isn't formed.
 func (f *Flow) openBlock(now time.Duration, pkt *roce.Packet) *block {
 	f.relieve()
 	c := f.cell(pkt, f.current.T)
@@ -137,13 +139,13 @@ func (f *Flow) openBlock(now time.Duration, pkt *roce.Packet) *block {
 		return nil
 	}
 	b := f.env.newBlock()
-	b.flow, b.config, b.start, b.openedAt = f, f.current, pkt.PSN(), now
+	b.flow, b.config, b.start, b.openedAt = f, f.current, f.first(pkt.PSN()), now
 	b.nextIndex = b.config.m
 	b.config.blocks++
 	if b.hashing = f.digest && f.stats.M > 0; b.hashing { // otherwise no REPAIR is likely, and the digest not needed
 		f.hasher.Reset(f.hello.nonce)
 	}
-	b.put(0, c)
+	b.put(pkt.PSN().Sub(b.start), c)
 	f.open = b
 	f.armBlocks(now + min(f.silence(), f.rtt.min()/2))
 	return b
@@ -198,26 +200,42 @@ func (f *Flow) handleOld(now time.Duration, pkt *roce.Packet, acts *[]Action) {
 	if b := f.open; b != nil {
 		if pos := psn.Sub(b.start); pos >= 0 && pos < b.config.k {
 			f.run = 0
-			if b.occupied(pos) {
-				f.compare(b, pos, pkt)
-				return
-			}
-			f.fill(b, pos, pkt)
-			if b.present.Has(pos) {
-				f.stats.Reordered++
-				f.countSource(now, pkt)
-			}
+			f.again(now, b, pos, pkt)
 			return
 		}
 	}
+	if b := f.gathers(psn); b != nil {
+		f.run = 0
+		f.again(now, b, psn.Sub(b.start), pkt)
+		f.ripen(now)
+		return
+	}
 	if b := f.find(psn); b != nil {
 		f.run = 0
-		if pos := psn.Sub(b.start); b.present.Has(pos) {
+		if pos := psn.Sub(b.start); b.occupied(pos) {
 			f.compare(b, pos, pkt)
+		} else {
+			f.overtaken(pkt)
 		}
 		return
 	}
+	f.overtaken(pkt)
 	f.watchRestart(now, pkt, acts)
+}
+
+// again takes a packet that is not after the newest PSN into a block that is not coded yet.
+func (f *Flow) again(now time.Duration, b *block, pos int, pkt *roce.Packet) {
+	if b.occupied(pos) {
+		f.compare(b, pos, pkt)
+		return
+	}
+	f.overtaken(pkt)
+	f.fill(b, pos, pkt)
+	if b.present.Has(pos) {
+		b.digested = false
+		f.stats.Reordered++
+		f.countSource(now, pkt)
+	}
 }
 
 // compare looks at a later copy of a position (Section 6, rules CSF 1 to CSF 3). The first copy is never replaced. With the
@@ -242,7 +260,7 @@ func (f *Flow) compare(b *block, pos int, pkt *roce.Packet) {
 	}
 }
 
-// closeBlock closes the open block: it is retained, and its ordinary symbols are scheduled.
+// closeBlock closes the open block: it is retained, and its ordinary symbols are scheduled, now or when what was overtaken has come.
 func (f *Flow) closeBlock(now time.Duration, cause CloseCause) {
 	b := f.open
 	f.open = nil
@@ -256,7 +274,7 @@ func (f *Flow) closeBlock(now time.Duration, cause CloseCause) {
 	}
 	f.stats.BlocksClosed[cause]++
 	f.retain(now, b)
-	f.schedule(now, b, cause)
+	f.gather(now, b, cause)
 }
 
 // armBlocks makes sure that pollBlocks is called at t or earlier.
@@ -280,6 +298,9 @@ func (f *Flow) pollBlocks(now time.Duration) {
 		default:
 			f.armBlocks(min(silent, age))
 		}
+	}
+	if f.ripen(now); len(f.gathering) > 0 {
+		f.armBlocks(f.gathering[0].until)
 	}
 	if f.spreading() {
 		if due := min(f.lastNew+f.burstGap(), f.flushAt); now >= due {

@@ -92,11 +92,14 @@ type Flow struct {
 	acked       bool // RDMA acknowledgements of this flow can be seen
 
 	// Blocks.
-	open     *block
-	hasher   fec.Digest // of the open block
-	retained blockQueue
-	blockAt  time.Duration // pollBlocks
-	expireAt time.Duration // expire
+	open      *block
+	hasher    fec.Digest // of the open block
+	retained  blockQueue
+	covered   roce.PSN    // the newest block that was closed has the positions before it
+	gathering []gathering // closed, waiting for packets that were overtaken
+	skew      skew
+	blockAt   time.Duration // pollBlocks
+	expireAt  time.Duration // expire
 
 	// Repair traffic.
 	queue      []*block // with ordinary symbols to send

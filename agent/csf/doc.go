@@ -16,6 +16,7 @@
 //	reading.go         RDMA MTU from READ requests (Section 5.1)
 //	symbol.go          RDMA MTU guess, T, what must fit the path MTU (Section 4)
 //	block.go           positions, when a block closes, consistency CSF 1 to CSF 4 (Sections 4.2 and 6)
+//	gather.go          blocks that wait for packets which others overtook before the CSF (Section 4.4)
 //	pace.go            how a flow sends: silence, and slow senders (Sections 4.2 and 5.3)
 //	restart.go         a queue pair number that is used again (Section 4)
 //	redundancy.go      how many repair symbols (Section 5.3)

@@ -95,6 +95,7 @@ func (f *Flow) handleDrop(now time.Duration, psn roce.PSN) {
 		f.stats.DropsUnused++
 		return
 	}
+	f.hurry(now, b)
 	b.dropped.Set(psn.Sub(b.start))
 	b.released = b.total // spread symbols need not wait any longer
 	if b.dropped.Count() > b.total+b.early {

@@ -34,6 +34,7 @@ type paths struct {
 	left     map[string]bool // frames that left the sender
 	flag     uint8           // that retransmissions have; 0: the transport sets none, or its bit is not known
 	skew     time.Duration   // how much longer than half a round trip a packet takes at most
+	fabric   int             // by how many others a packet is overtaken before the CSF, at most
 	loss     float64
 	next     int
 	sent     []int // PSNs that may come again
@@ -55,6 +56,7 @@ func newPaths(t *testing.T, kind wire.FlowKind, v6 bool, seed uint64) *paths {
 	}
 	p.rules = &roce.Transports{VeRoCE: roce.VeRoCESettings{Enabled: true, Port: roce.VeRoCEPort}, MRC: roce.MRCSettings{Enabled: true}}
 	p.loss, p.skew = 0.05*p.rng.Float64(), time.Duration(p.rng.IntN(2000))*time.Microsecond
+	p.fabric = max(p.rng.IntN(40)-10, 0)
 	if p.rng.IntN(3) > 0 {
 		p.flag = 1 << p.rng.IntN(7)
 		if p.rng.IntN(4) > 0 { // else the settings don't know it
@@ -186,14 +188,25 @@ func (p *paths) accept(h *wire.Hello) *crf.Flow {
 	return crf.New(p.now, p.rng.Uint32()|1, h, gateway, netip.Addr{}, &params, p.crfs)
 }
 
+// burst is the next n PSNs in the order in which they come out of the fabric.
+func (p *paths) burst(n int) []int {
+	at, psns := map[int]int{}, make([]int, n)
+	for i := range psns {
+		psns[i] = p.next + i
+		at[psns[i]] = i + p.rng.IntN(p.fabric+1)
+	}
+	p.next += n
+	slices.SortStableFunc(psns, func(a, b int) int { return at[a] - at[b] })
+	return psns
+}
+
 // do does one operation: a burst of new packets, packets again, an acknowledgement, or time.
 func (p *paths) do(op, n int) {
 	switch op % 4 {
 	case 0, 1:
-		for range 1 + n%24 {
-			p.leave(p.frame(p.next, false))
-			p.sent = append(p.sent, p.next)
-			p.next++
+		for _, psn := range p.burst(1 + n%24) {
+			p.leave(p.frame(psn, false))
+			p.sent = append(p.sent, psn)
 			p.until(p.now + 20*time.Microsecond)
 		}
 	case 2:

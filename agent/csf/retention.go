@@ -148,6 +148,7 @@ func (f *Flow) freeOldest(counter *uint64) {
 
 // discard takes a block out of every queue and gives its memory back.
 func (f *Flow) discard(b *block) {
+	f.ungather(b)
 	f.unqueue(b)
 	f.endEarly(b)
 	for i := range f.answers {

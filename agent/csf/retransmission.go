@@ -63,6 +63,7 @@ func (f *Flow) handleRanges(now time.Duration, m *wire.RepairRequest, acts *[]Ac
 		f.drop(DropNotHeld)
 	}
 	for _, b := range f.touched {
+		f.hurry(now, b)
 		lost := b.named
 		b.named = fec.Bitmap{}
 		f.respond(now, b, m, lost.And(b.present), 255, acts)
