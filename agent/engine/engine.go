@@ -39,7 +39,7 @@ type Options struct {
 	Realtime bool
 	// Notice is given sentences for the log that no status keeps, from any goroutine. May be nil.
 	Notice func(text string)
-	// Changed is called, from any goroutine, when something that Status shows has changed. May be nil.
+	// Changed is called, from any goroutine, when something that Status shows has changed. It must not block. May be nil.
 	Changed func()
 }
 

@@ -120,13 +120,24 @@ func (w *worker) step() (busy bool) {
 	w.takeCounters()
 	w.pollTimers()
 	w.flush()
-	w.seenSnap.Store(w.snap.number)
+	w.obeyed()
 	w.handBack()
 	w.batches++
 	w.e.holder.Beat(w.id, w.e.now())
 	w.beatAt.Store(int64(w.now))
 	w.serveCalls()
 	return busy
+}
+
+// obeyed tells that everything this worker does follows the present configuration.
+func (w *worker) obeyed() {
+	if w.seenSnap.Load() == w.snap.number {
+		return
+	}
+	w.seenSnap.Store(w.snap.number)
+	if w.e.opts.Changed != nil {
+		w.e.opts.Changed()
+	}
 }
 
 // giveTurn lets the runtime's scheduler run now and then. A goroutine that it has not seen for 10 ms is interrupted by force, and the runtime's monitor

@@ -16,24 +16,26 @@ import (
 const (
 	writeGap      = 5 * time.Second // between two writes about one generation
 	generationGap = time.Second     // before one about a new generation, seen or applied, which somebody waits for
+	applyHold     = time.Second / 2 // that a generation may take to be applied: one write about it then, and not two
 	betterHold    = 5 * time.Second // that something must be better before it is said to be
 )
 
 // pacer decides when a status is written: what is worse at once, what is better when it has stayed so, and neither more often than the gaps allow.
 type pacer struct {
 	last   time.Time // of the last write
+	seen   time.Time // since when a new generation has been seen and not applied; zero: none
 	better time.Time // since when the wanted status has been better, and nothing worse, than the reported one; zero: it is not
 }
 
 // due says when to write wanted over reported; false: there is nothing to write. It must be asked whenever wanted changes.
 func (p *pacer) due(now time.Time, reported, wanted *v1alpha1.CREMNodeStatus) (time.Time, bool) {
 	if same(reported, wanted) {
-		p.better = time.Time{}
+		p.better, p.seen = time.Time{}, time.Time{}
 		return time.Time{}, false
 	}
 	if reported.ObservedGeneration != wanted.ObservedGeneration || reported.AppliedGeneration != wanted.AppliedGeneration {
 		p.better = time.Time{}
-		return later(now, p.last.Add(generationGap)), true
+		return p.generation(now, wanted), true
 	}
 	at := later(now, p.last.Add(writeGap))
 	if change(reported, wanted) != better {
@@ -46,7 +48,19 @@ func (p *pacer) due(now time.Time, reported, wanted *v1alpha1.CREMNodeStatus) (t
 	return later(at, p.better.Add(betterHold)), true
 }
 
-func (p *pacer) wrote(now time.Time) { p.last, p.better = now, time.Time{} }
+// generation says when something is written about a new one: once it is applied, or when that takes long.
+func (p *pacer) generation(now time.Time, wanted *v1alpha1.CREMNodeStatus) time.Time {
+	at := later(now, p.last.Add(generationGap))
+	if wanted.AppliedGeneration == wanted.ObservedGeneration {
+		return at
+	}
+	if p.seen.IsZero() {
+		p.seen = now
+	}
+	return later(at, p.seen.Add(applyHold))
+}
+
+func (p *pacer) wrote(now time.Time) { *p = pacer{last: now} }
 
 func later(a, b time.Time) time.Time {
 	if b.After(a) {

@@ -168,6 +168,14 @@ func TestG05_Pace(t *testing.T) {
 		t.Errorf("a new generation is due at %v", at)
 	}
 	seen := status(func(f *facts) { f.desired.Generation = 8 }) // and not applied yet
+	for _, after := range []time.Duration{time.Minute, time.Minute + applyHold/2, time.Minute + applyHold} {
+		if at, ok := p.due(start.Add(after), sick, seen); !ok || !at.Equal(start.Add(time.Minute+applyHold)) {
+			t.Errorf("a generation that is not applied is due at %v", at)
+		}
+	}
+	if at, _ := p.due(start.Add(time.Minute+applyHold/4), sick, next); !at.Equal(start.Add(time.Minute + applyHold/4)) {
+		t.Errorf("a generation that is applied soon after it was seen is due at %v", at)
+	}
 	if at, _ := p.due(start.Add(time.Second), seen, next); !at.Equal(start.Add(generationGap)) {
 		t.Errorf("a generation that was seen before and is now applied is due at %v", at)
 	}
