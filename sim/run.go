@@ -116,7 +116,15 @@ func (x *Simulation) Step(events int) bool {
 }
 
 func (x *Simulation) over() bool {
-	return x.completed == x.scenario.Warmup+x.scenario.Messages || x.poster.Err() != ""
+	return x.completed == x.scenario.Warmup+x.scenario.Messages || x.failure() != ""
+}
+
+// failure is why the connection has failed, whichever end gave up.
+func (x *Simulation) failure() string {
+	if err := x.poster.Err(); err != "" {
+		return err
+	}
+	return x.sender.Err()
 }
 
 // NextDeadline is when the next thing happens.
@@ -278,7 +286,14 @@ func (x *Simulation) collect() {
 // cost is what all transfers took.
 func (x *Simulation) cost() Cost {
 	s := x.sender.Stats()
-	c := Cost{Sent: s.Sent, Needed: s.Needed, SentOctets: s.SentOctets, NeededOctets: s.NeededOctets, DataOctets: s.CompletedOctets, NAKs: s.NAKs, Timeouts: s.Timeouts}
+	c := Cost{
+		Sent: s.Sent, Needed: s.Needed, SentOctets: s.SentOctets, NeededOctets: s.NeededOctets, NAKs: s.NAKs, Timeouts: s.Timeouts,
+		DataOctets: uint64(x.completed) * uint64(x.scenario.MessageOctets),
+	}
+	if r, ok := x.receiver.(endpoint.ReadRequester); ok {
+		c.NAKs += r.Requests().NAKs
+		c.Timeouts += r.Requests().Timeouts
+	}
 	if x.near != nil {
 		near := x.near.Stats()
 		c.SourceOctets, c.RepairOctets = near.SourceOctets, near.RepairOctets
@@ -294,7 +309,7 @@ func (x *Simulation) Completed() (done, all int) {
 // Result is what has come of the scenario so far.
 func (x *Simulation) Result() Result {
 	r := Result{
-		Done: x.completed == x.scenario.Warmup+x.scenario.Messages, Error: x.poster.Err(), Now: x.now, Began: x.began, Ideal: x.ideal,
+		Done: x.completed == x.scenario.Warmup+x.scenario.Messages, Error: x.failure(), Now: x.now, Began: x.began, Ideal: x.ideal,
 		Completions: x.completions,
 		Cost:        x.cost().minus(x.before),
 		Sender:      *x.sender.Stats(), Receiver: *x.receiver.Stats(), Link: *x.forth.Stats(), Back: *x.back.Stats(),

@@ -79,8 +79,8 @@ func (s Scenario) normal() (Scenario, error) {
 	case s.Protection.Send != nil && s.MTU > maxCREMMTU:
 		return s, fmt.Errorf("CREM protects RDMA MTUs up to %d, not %d", maxCREMMTU, s.MTU)
 	}
-	if s.Protection.Send != nil && s.Transport.Operation == endpoint.Read {
-		return s, errors.New("the simulator has no CREM for READ responses; write WRITE, which costs the same packets")
+	if s.Protection.Send != nil && s.Transport.Operation == endpoint.Read && s.Transport.Kind != endpoint.VeRoCE {
+		return s, errors.New("the simulator has no CREM for READ responses of RoCEv2, which share PSNs with requests; write WRITE, which costs the same packets")
 	}
 	if s.Back == nil {
 		back := s.Link

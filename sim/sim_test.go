@@ -29,11 +29,12 @@ func run(t *testing.T, s Scenario) Result {
 }
 
 var transports = map[string]endpoint.Config{
-	"go-back-N": {Kind: endpoint.GoBackN},
-	"SR RTO":    {Kind: endpoint.SelectiveRepeat},
-	"SR NACK":   {Kind: endpoint.SelectiveRepeat, NACK: true},
-	"MDS":       {Kind: endpoint.Coded, Code: endpoint.Code{K: 32, M: 8}},
-	"XOR":       {Kind: endpoint.Coded, Code: endpoint.Code{K: 32, M: 8, XOR: true}},
+	"go-back-N":   {Kind: endpoint.GoBackN},
+	"veRoCE READ": {Kind: endpoint.VeRoCE, Operation: endpoint.Read},
+	"SR RTO":      {Kind: endpoint.SelectiveRepeat},
+	"SR NACK":     {Kind: endpoint.SelectiveRepeat, NACK: true},
+	"MDS":         {Kind: endpoint.Coded, Code: endpoint.Code{K: 32, M: 8}},
+	"XOR":         {Kind: endpoint.Coded, Code: endpoint.Code{K: 32, M: 8, XOR: true}},
 }
 
 // Without loss every transport takes the time to send and a round trip, and no packet is sent twice.
@@ -157,6 +158,8 @@ func TestImpossibleScenarios(t *testing.T) {
 		"no code":        func(s *Scenario) { s.Transport.Kind = endpoint.Coded },
 		"negative pause": func(s *Scenario) { s.Pause = -1 },
 		"negative pace":  func(s *Scenario) { s.Pace = -1 },
+		"MRC's READ":     func(s *Scenario) { s.Transport = endpoint.Config{Kind: endpoint.MRC, Operation: endpoint.Read} },
+		"RoCEv2's READ":  func(s *Scenario) { s.Transport.Operation, s.Protection = endpoint.Read, CREM() },
 		"MRC's range":    func(s *Scenario) { s.Transport = endpoint.Config{Kind: endpoint.MRC, Range: 100} },
 	} {
 		s := good
@@ -179,5 +182,36 @@ func TestPacketTransportsHoldWhereGoBackNBreaks(t *testing.T) {
 			t.Errorf("%v: sent over needed %.3f, %.2f Gbit/s; go-back-N %.2f, %.2f Gbit/s", kind,
 				r.Cost.SentOverNeeded(), r.Goodput()*8/1e9, broken.Cost.SentOverNeeded(), broken.Goodput()*8/1e9)
 		}
+	}
+}
+
+// A READ of veRoCE is a workload as a WRITE is: its responses are sent again only where they were lost, they cost what those of a WRITE cost, and CREM
+// protects them.
+func TestReadOfVeRoCE(t *testing.T) {
+	s := Scenario{
+		Link: world.Link{Rate: 1e9, Delay: 5 * time.Millisecond, Loss: world.Loss{Rate: 0.02}}, MessageOctets: 4 * mib, Messages: 6, Warmup: 1, MTU: 4096, Seed: 1,
+		Transport: endpoint.Config{Kind: endpoint.VeRoCE, Retries: -1},
+	}
+	write := run(t, s)
+	s.Transport.Operation = endpoint.Read
+	read := run(t, s)
+	s.Protection = CREM()
+	protected := run(t, s)
+	t.Logf("sent over needed: WRITE %.4f, READ %.4f, with CREM %.4f; %d of %d lost packets restored", write.Cost.SentOverNeeded(), read.Cost.SentOverNeeded(),
+		protected.Cost.SentOverNeeded(), protected.CRF.Restored, protected.Link.Lost)
+	if !read.Done || read.Cost.Needed != write.Cost.Needed || read.Cost.SentOverNeeded() < 1.01 || read.Cost.SentOverNeeded() > 1.05 {
+		t.Errorf("READ %+v, WRITE %+v", read.Cost, write.Cost)
+	}
+	if !protected.Done || protected.CRF.Restored == 0 || (protected.Cost.SentOverNeeded()-1)*4 > read.Cost.SentOverNeeded()-1 {
+		t.Errorf("with CREM: %+v", protected.Cost)
+	}
+	if protected.Cost.DataOctets != uint64(s.MessageOctets)*uint64(s.Messages) {
+		t.Errorf("%d octets of %d transfers", protected.Cost.DataOctets, s.Messages)
+	}
+
+	s.Back, s.Protection = &world.Link{Rate: 1e9, Delay: 5 * time.Millisecond, Loss: world.Loss{Rate: 1}}, Protection{}
+	s.Transport.Retries = 2
+	if r := run(t, s); r.Done || r.Error == "" || r.Cost.Timeouts == 0 && r.Now < time.Second/10 {
+		t.Errorf("no request comes: %+v", r)
 	}
 }

@@ -6,6 +6,7 @@ import "time"
 
 // transfer is what was posted. Its packets have the numbers first to first+packets-1.
 type transfer struct {
+	number         uint64 // of those posted before it
 	first, packets uint64
 	octets         int64
 	posted         time.Duration
@@ -28,7 +29,7 @@ type book struct {
 
 func (b *book) post(now time.Duration, octets int64) *transfer {
 	n := uint64((octets + int64(b.path.MTU) - 1) / int64(b.path.MTU))
-	b.open = append(b.open, transfer{first: b.end, packets: n, octets: octets, posted: now})
+	b.open = append(b.open, transfer{number: b.stats.Posted, first: b.end, packets: n, octets: octets, posted: now})
 	b.end += n
 	b.stats.Posted++
 	return &b.open[len(b.open)-1]

@@ -34,7 +34,7 @@ func (k Kind) String() string {
 // Operation is what RDMA does with the data of a transfer.
 type Operation uint8
 
-// Operations. Only GoBackN has others than Write.
+// Operations. Only GoBackN has Send, only GoBackN and VeRoCE have Read.
 const (
 	Write Operation = iota
 	Send
@@ -97,6 +97,7 @@ const (
 	usualPatience  = 0.5
 	usualDistance  = 16
 	usualReads     = 16
+	maxReads       = 1 << 16
 	repeatRTTs     = 3
 )
 
@@ -107,8 +108,10 @@ func (c Config) normal(p Path) (Config, error) {
 		return c, fmt.Errorf("transport %d is not known", c.Kind)
 	case c.Window < 0 || c.Window > maxWindow || c.Timeout < 0:
 		return c, errors.New("a window is between 0 and 2^23 packets, a timeout not negative")
-	case c.Operation > Read || c.Operation != Write && c.Kind != GoBackN || c.Reads < 0:
-		return c, errors.New("only go-back-N has SEND and READ; how many READs are under way is not negative")
+	case c.Operation > Read || c.Operation == Send && c.Kind != GoBackN || c.Operation == Read && c.Kind != GoBackN && c.Kind != VeRoCE:
+		return c, errors.New("only go-back-N has SEND, only go-back-N and veRoCE have READ")
+	case c.Reads < 0 || c.Reads > maxReads:
+		return c, fmt.Errorf("between 0 and %d READs are under way", maxReads)
 	case c.Range < 0 || c.Range > maxWindow || c.Distance < 0 || c.Kind == MRC && (c.Range%rangeUnit != 0 || c.Range > mostRange):
 		return c, errors.New("a range is between 0 and 2^23 packets, that of MRC a multiple of 128 up to 32,640; a distance is not negative")
 	case c.Kind == Coded && (c.Code.K < 1 || c.Code.K > 64 || c.Code.M < 1 || c.Code.M > 64 || c.Code.Patience < 0):
@@ -168,6 +171,9 @@ func New(c Config, p Path) (Sender, Receiver, error) {
 	case MRC:
 		return newMRCSender(c, p), newMRCReceiver(c), nil
 	case VeRoCE:
+		if c.Operation == Read {
+			return newVeRoCEResponder(c, p), newVeRoCERequester(c, p), nil
+		}
 		return newVeRoCESender(c, p), newVeRoCEReceiver(c), nil
 	case GoBackN:
 		if c.Operation == Read {

@@ -13,6 +13,7 @@
 //	coded.go     a fixed erasure code, MDS or XOR, that falls back to selective repeat (SDR-RDMA Section 4.2)
 //	mrc.go       Multipath Reliable Connection: SACK, NACK, max_psn_range, local ACK timeout
 //	veroce.go    veRoCE: cumulative ACK, lazy SACK, RxtPSN, Packet Drop NAK, transport timer
+//	veroceread.go  veRoCE, READ: requests and responses in PSN spaces of their own
 //
 // go-back-N follows the rules of sim/rc, the queue pair of the lab, and a test compares the two packet by packet.
 package endpoint

@@ -23,6 +23,8 @@ type duel struct {
 	t           *testing.T
 	s           Sender
 	r           Receiver
+	poster      Poster // one of the two
+	posted      int
 	now         time.Duration
 	forth, back *world.Pipe[Packet]
 	// lose says whether a packet is lost; n counts the packets of its kind and number that have been sent, from 1.
@@ -52,6 +54,7 @@ func newDuelOver(t *testing.T, c Config, l world.Link) *duel {
 	if d.s, d.r, err = New(c, Path{MTU: testMTU, RTT: testRTT, Packet: testTick}); err != nil {
 		t.Fatal(err)
 	}
+	d.poster = PosterOf(d.s, d.r)
 	if d.forth, err = world.NewPipe[Packet](l, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,8 @@ func newDuelOver(t *testing.T, c Config, l world.Link) *duel {
 // post posts transfers of so many packets now.
 func (d *duel) post(packets ...int) *duel {
 	for _, n := range packets {
-		d.s.Post(d.now, int64(n)*testMTU)
+		d.poster.Post(d.now, int64(n)*testMTU)
+		d.posted++
 	}
 	return d
 }
@@ -83,7 +87,8 @@ func (d *duel) send(pipe *world.Pipe[Packet], p Packet) {
 // run lets everything happen up to a time, or until all that was posted has completed.
 func (d *duel) run(until time.Duration) *duel {
 	d.t.Helper()
-	for steps := 0; d.s.Stats().Completed < d.s.Stats().Posted && d.s.Err() == ""; steps++ {
+	for steps := 0; len(d.done) < d.posted && d.s.Err() == "" && d.poster.Err() == ""; steps++ {
+		d.done = d.poster.Completed(d.done)
 		if steps > 1e7 {
 			d.t.Fatal("busy loop")
 		}
@@ -103,7 +108,6 @@ func (d *duel) run(until time.Duration) *duel {
 				continue
 			}
 			d.s.Handle(d.now, &p)
-			d.done = d.s.Completed(d.done)
 		case d.r.NextDeadline() <= d.now && d.back.Free() <= d.now:
 			if p, ok := d.r.Next(d.now); ok {
 				d.backLog = append(d.backLog, sentPacket{d.now, p})
@@ -136,9 +140,12 @@ func (d *duel) copies(seq uint64) (at []time.Duration) {
 	return at
 }
 
-// answers returns the answers of a kind.
-func (d *duel) answers(kind PacketKind) (out []sentPacket) {
-	for _, p := range d.backLog {
+// answers returns the answers of a kind to what the sender sends.
+func (d *duel) answers(kind PacketKind) (out []sentPacket) { return of(d.backLog, kind) }
+
+// of returns the packets of a kind.
+func of(log []sentPacket, kind PacketKind) (out []sentPacket) {
+	for _, p := range log {
 		if p.Kind == kind {
 			out = append(out, p)
 		}
@@ -149,8 +156,8 @@ func (d *duel) answers(kind PacketKind) (out []sentPacket) {
 // complete fails the test unless so many transfers have completed, each once, in order.
 func (d *duel) complete(n int) {
 	d.t.Helper()
-	if len(d.done) != n || d.s.Err() != "" {
-		d.t.Fatalf("%d of %d transfers have completed at %v, %q", len(d.done), n, d.now, d.s.Err())
+	if len(d.done) != n || d.s.Err()+d.poster.Err() != "" {
+		d.t.Fatalf("%d of %d transfers have completed at %v, %q %q", len(d.done), n, d.now, d.s.Err(), d.poster.Err())
 	}
 	for i := 1; i < n; i++ {
 		if d.done[i].Completed < d.done[i-1].Completed {
@@ -176,6 +183,9 @@ func eachPacketOnce(t *testing.T, c Config) {
 		}
 		if got := d.r.Expected(); got != 2599 {
 			t.Errorf("loss %g: the receiver expects %d", loss, got)
+		}
+		if len(d.poster.Completed(nil)) > 0 {
+			t.Errorf("loss %g: a transfer completed twice", loss)
 		}
 		if c.Kind != Coded && d.r.Stats().Accepted != 2599 {
 			t.Errorf("loss %g: %d packets were accepted, not 2599", loss, d.r.Stats().Accepted)

@@ -75,7 +75,7 @@ func (g *Sender) Leave(now time.Duration, p *Packet, out *[]Packet) {
 // Answer takes an answer of the receiver that passes the gateway.
 func (g *Sender) Answer(now time.Duration, p *endpoint.Packet) {
 	switch p.Kind {
-	case endpoint.Ack, endpoint.NAK, endpoint.Done:
+	case endpoint.Ack, endpoint.NAK, endpoint.SACK, endpoint.Done:
 		if p.Seq > 0 {
 			g.flow.HandleAck(now, psnOf(p.Seq-1))
 		}
