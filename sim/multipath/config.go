@@ -14,8 +14,10 @@ import (
 
 // Config describes a queue pair. Both ends have the same one but for Local and Remote of RC.
 type Config struct {
-	// RC is what all transports have: the ends, MTU, window, rate, timeouts, size and number of messages. Reads and Coalesce mean nothing here.
+	// RC is what all transports have: the ends, MTU, window, rate, timeouts, size and number of messages. Coalesce means nothing here, Reads only to veRoCE.
 	RC rc.Config
+	// Operation of all messages of both ends: Write, or with veRoCE Read.
+	Operation rc.Op
 	// Transport is VeRoCE or MRC, Settings how it is on the wire.
 	Transport roce.Transport
 	Settings  *roce.Transports
@@ -41,6 +43,13 @@ func (c *Config) machine() (endpoint.Config, endpoint.Path, error) {
 	default:
 		return m, endpoint.Path{}, fmt.Errorf("%v is not enabled, or the opcode of its SACK is not given", c.Transport)
 	}
+	switch {
+	case c.Operation == rc.Write:
+	case c.Operation == rc.Read && c.Transport == roce.VeRoCE && c.RC.Reads > 0 && c.Settings.VeRoCE.ResponseACK != 0 && c.Settings.VeRoCE.ResponseSACK != 0:
+		m.Operation, m.Reads = endpoint.Read, min(c.RC.Reads, c.RC.Depth)
+	default:
+		return m, endpoint.Path{}, fmt.Errorf("%v has no %v here: WRITE, or with veRoCE READ, for which it needs the opcodes of ACK and SACK of responses", c.Transport, c.Operation)
+	}
 	if c.Paths < 1 || c.Paths > mostPaths || c.RTT < 0 {
 		return m, endpoint.Path{}, fmt.Errorf("a queue pair has 1 to %d paths, and a round-trip time that is not negative", mostPaths)
 	}
@@ -58,6 +67,14 @@ const (
 	mostPaths = 1 << 14
 	mostDepth = 1 << 14 // a quarter of the message numbers of MRC
 )
+
+// format is how the queue pair writes what its machines say.
+func (c *Config) format() format {
+	if c.Transport == roce.VeRoCE {
+		return veroce{settings: &c.Settings.VeRoCE, mtu: c.RC.MTU, slot: c.RC.MaxMessage, read: c.Operation == rc.Read}
+	}
+	return mrc{slot: c.RC.MaxMessage}
+}
 
 // FrameSize returns the octets of the longest frame of the queue pair: the size for rc.NewBatch.
 func (c *Config) FrameSize() int { return roce.MaxHead + c.Transport.Overhead() + c.RC.MTU }

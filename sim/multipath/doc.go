@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package multipath has queue pairs of MRC and veRoCE on the wire: the machines of sim/endpoint, which decide what is sent and when, with octets. They
-// write data by RDMA WRITE, over as many paths as there are source ports, and the receiving end compares its memory octet by octet when a message
-// completes.
+// move data by RDMA WRITE, veRoCE also by READ, over as many paths as there are source ports, and the end that data comes to compares its memory octet by
+// octet when a message completes.
 //
 // The formats are those of public descriptions, as far as they go; formats.go says where each of them ends. What is not settled is a setting.
 package multipath

@@ -27,13 +27,16 @@ type format interface {
 	place(p *roce.Packet) (at place, rest []byte, ok bool)
 	// messageBits is how many bits of a message's number they carry.
 	messageBits() int
-	// appendAnswer appends what follows the BTH in an answer, and returns opcode and sequence number for the BTH.
-	appendAnswer(dst []byte, a *endpoint.Packet, n numbers) (op roce.Opcode, seq uint64, all []byte)
+	// appendAnswer appends what follows the BTH in an answer to packets of a PSN space, and returns opcode and sequence number for the BTH.
+	appendAnswer(dst []byte, a *endpoint.Packet, of roce.Space, n numbers) (op roce.Opcode, seq uint64, all []byte)
+	// answers is the PSN space that an answer is about.
+	answers(op roce.Opcode) roce.Space
 	// answer reads an answer. near is a sequence number from which those in it are less than half the PSN space away.
 	answer(p *roce.Packet, n numbers, near uint64) (endpoint.Packet, bool)
 }
 
-// numbers are the sequence numbers of one direction, which begin at 0, as PSNs.
+// numbers are the sequence numbers of one direction, which begin at 0, as PSNs. Both PSN spaces of a direction begin with the same one: only the opcode
+// tells which a number is of.
 type numbers struct{ first roce.PSN }
 
 // psn returns the PSN of a sequence number; that of the number before 0 is the one before the first.

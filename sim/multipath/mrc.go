@@ -66,7 +66,7 @@ func (f mrc) place(p *roce.Packet) (at place, rest []byte, ok bool) {
 	return at, b[bthLen+methLen+rethLen:], ok
 }
 
-func (mrc) appendAnswer(dst []byte, a *endpoint.Packet, n numbers) (roce.Opcode, uint64, []byte) {
+func (mrc) appendAnswer(dst []byte, a *endpoint.Packet, _ roce.Space, n numbers) (roce.Opcode, uint64, []byte) {
 	at := len(dst)
 	if a.Kind == endpoint.NACK {
 		dst = append(dst, make([]byte, nackLen)...)
@@ -88,6 +88,8 @@ func (mrc) appendAnswer(dst []byte, a *endpoint.Packet, n numbers) (roce.Opcode,
 	binary.BigEndian.PutUint64(b[sackBits:], a.Bits[0])
 	return roce.MRCSACK, cumulative, dst
 }
+
+func (mrc) answers(roce.Opcode) roce.Space { return roce.Request }
 
 func (mrc) answer(p *roce.Packet, n numbers, near uint64) (a endpoint.Packet, ok bool) {
 	b := p.P()[bthLen:]

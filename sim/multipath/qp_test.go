@@ -16,7 +16,7 @@ import (
 )
 
 var settings = roce.Transports{
-	VeRoCE: roce.VeRoCESettings{Enabled: true, Port: 4795, Retransmission: 0x40, SACK: 0x18},
+	VeRoCE: roce.VeRoCESettings{Enabled: true, Port: 4795, Retransmission: 0x40, SACK: 0x18, ResponseACK: 0x19, ResponseSACK: 0x1a},
 	MRC:    roce.MRCSettings{Enabled: true, Retransmission: 0x10},
 }
 
@@ -29,10 +29,17 @@ func config(t roce.Transport, ipv6 bool) Config {
 		RC: rc.Config{
 			Local:  rc.End{Addr: netip.MustParseAddr(addr[0]), QPN: 0x100, PSN: 0xffffc0}, // it wraps soon
 			Remote: rc.End{Addr: netip.MustParseAddr(addr[1]), QPN: 0x200, PSN: 0x400000},
-			MTU:    1024, TOS: 2, Window: 200, Rate: 100_000_000, Timeout: 67 * time.Millisecond, Retries: 7, Depth: 16, MaxMessage: 20_000, Seed: 1,
+			MTU:    1024, TOS: 2, Window: 200, Rate: 100_000_000, Timeout: 67 * time.Millisecond, Retries: 7, Depth: 16, Reads: 8, MaxMessage: 20_000, Seed: 1,
 		},
 		Transport: t, Settings: &settings, Paths: 16, RTT: 10 * time.Millisecond,
 	}
+}
+
+// kinds are the queue pairs that there are, by their name.
+func kinds(ipv6 bool) map[string]Config {
+	read := config(roce.VeRoCE, ipv6)
+	read.Operation = rc.Read
+	return map[string]Config{"veRoCE": config(roce.VeRoCE, ipv6), "MRC": config(roce.MRC, ipv6), "veRoCE, READ": read}
 }
 
 // pair is the two ends of a connection on a path of some delay that loses, doubles and reorders packets.
@@ -142,7 +149,7 @@ func (p *pair) run(messages int) {
 	posted, completed := [2]int{}, [2]int{}
 	for range 2_000_000 {
 		for i, q := range p.ends {
-			for posted[i] < messages && q.Post(p.now, rc.Write, 1+p.rng.IntN(20_000)) {
+			for posted[i] < messages && q.Post(p.now, q.cfg.Operation, 1+p.rng.IntN(20_000)) {
 				posted[i]++
 			}
 			completed[i] += len(q.Completions(nil))
@@ -165,7 +172,8 @@ func (p *pair) run(messages int) {
 func (p *pair) corrupt() (n uint64) {
 	for _, q := range p.ends {
 		r := q.Stats().Responder
-		n += r.CorruptMessages + r.CorruptOctets + r.ProtocolErrors + uint64(q.Audit()) + q.Stats().Strangers + q.Stats().BadICRC
+		ask := q.Stats().Requester
+		n += ask.CorruptMessages + ask.CorruptOctets + r.CorruptMessages + r.CorruptOctets + r.ProtocolErrors + uint64(q.Audit()) + q.Stats().Strangers + q.Stats().BadICRC
 	}
 	return n
 }
@@ -173,21 +181,25 @@ func (p *pair) corrupt() (n uint64) {
 // Every message arrives whole over a path that loses, doubles and reorders, both ways at once; PSNs wrap; every path is used; the flag marks what is sent
 // again, and nothing else.
 func TestTransfer(t *testing.T) {
-	for _, transport := range []roce.Transport{roce.VeRoCE, roce.MRC} {
-		for _, ipv6 := range []bool{false, true} {
+	for _, ipv6 := range []bool{false, true} {
+		for name, c := range kinds(ipv6) {
 			for _, loss := range []float64{0, 0.03} {
-				p := newPair(t, config(transport, ipv6), loss)
+				p := newPair(t, c, loss)
 				p.run(200)
 				if n := p.corrupt(); n > 0 {
-					t.Errorf("%v, IPv6 %v, loss %v: %d corrupt", transport, ipv6, loss, n)
+					t.Errorf("%s, IPv6 %v, loss %v: %d corrupt", name, ipv6, loss, n)
 				}
 				if len(p.seen) != 16 {
-					t.Errorf("%v: %d source ports", transport, len(p.seen))
+					t.Errorf("%s: %d source ports", name, len(p.seen))
 				}
-				s := p.ends[0].Stats().Requester
+				s, r := p.ends[0].Stats().Requester, p.ends[0].Stats().Responder
+				repeated := s.Retransmitted + r.ResponsesSent - r.ResponsesNeeded
 				flag := p.ends[0].retransmission()
-				if again := p.flag != 0; again != (loss > 0) || p.flag&^flag != 0 || (s.Retransmitted > 0) != (loss > 0) {
-					t.Errorf("%v, loss %v: flags %#x, %d retransmissions", transport, loss, p.flag, s.Retransmitted)
+				if again := p.flag != 0; again != (loss > 0) || p.flag&^flag != 0 || (repeated > 0) != (loss > 0) {
+					t.Errorf("%s, loss %v: flags %#x, %d retransmissions", name, loss, p.flag, repeated)
+				}
+				if c.Operation == rc.Read && (s.Needed != 200 || r.Executed != 200 || r.Messages != 200 || s.Responses < r.ResponsesNeeded/2) {
+					t.Errorf("%s, loss %v: requester %+v, responder %+v", name, loss, s, r)
 				}
 			}
 		}
@@ -196,12 +208,15 @@ func TestTransfer(t *testing.T) {
 
 // A wrong octet that an ICRC does not show is found when the message completes, and the audit finds it again.
 func TestCorruptionIsFound(t *testing.T) {
-	for _, transport := range []roce.Transport{roce.VeRoCE, roce.MRC} {
-		p := newPair(t, config(transport, false), 0)
+	for name, c := range kinds(false) {
+		p := newPair(t, c, 0)
 		n := 0
 		p.hit = func(frame []byte) {
+			pkt, _ := settings.Parse(frame)
+			if pkt.Opcode() == roce.ReadRequest {
+				return
+			}
 			if n++; n == 100 {
-				pkt, _ := settings.Parse(frame)
 				b := pkt.P()
 				b[len(b)-icrcLen-8] ^= 1
 				binary.LittleEndian.PutUint32(b[len(b)-icrcLen:], roce.ICRC(pkt.Head(), b))
@@ -209,7 +224,7 @@ func TestCorruptionIsFound(t *testing.T) {
 		}
 		p.run(20)
 		if p.corrupt() == 0 {
-			t.Errorf("%v: a wrong octet was not found", transport)
+			t.Errorf("%s: a wrong octet was not found", name)
 		}
 	}
 }
@@ -243,15 +258,19 @@ func TestAnswersAreReadAsTheyWereWritten(t *testing.T) {
 				c.Transport = roce.MRC
 			}
 			build := newBuilder(&c)
-			op, at, ext := f.appendAnswer(nil, &want, n)
+			of := roce.Request
+			if !isMRC && rng.IntN(2) == 0 {
+				of = roce.Response
+			}
+			op, at, ext := f.appendAnswer(nil, &want, of, n)
 			frame, _ := build.frame(make([]byte, 0, 200), op, 0, n.psn(at), ext, 0)
 			pkt, reason := settings.Parse(build.seal(frame))
 			got, ok := f.answer(&pkt, n, seq+rng.Uint64N(1<<20))
-			if reason != roce.OK || !ok || got != want {
+			if reason != roce.OK || !ok || got != want || f.answers(op) != of {
 				t.Fatalf("%T: %+v is read as %+v (%v, %v)", f, want, got, ok, reason)
 			}
 			// CREM reads the same cumulative PSN from it.
-			if psn, space, acked := pkt.Acked(); want.Kind != endpoint.NACK && (!acked || space != roce.Request || psn != n.psn(want.Seq-1)) || want.Kind == endpoint.NACK && acked {
+			if psn, space, acked := pkt.Acked(); want.Kind != endpoint.NACK && (!acked || space != of || psn != n.psn(want.Seq-1)) || want.Kind == endpoint.NACK && acked {
 				t.Fatalf("%T: %+v confirms %v (%v)", f, want, psn, acked)
 			}
 		}
@@ -267,6 +286,10 @@ func TestRefused(t *testing.T) {
 		"no path":            func(c *Config) { c.Paths = 0 },
 		"no message":         func(c *Config) { c.RC.MaxMessage = 0 },
 		"negative RTT":       func(c *Config) { c.RTT = -1 },
+		"SEND":               func(c *Config) { c.Operation = rc.Send },
+		"READ of MRC":        func(c *Config) { c.Transport, c.Operation = roce.MRC, rc.Read },
+		"READ, no opcodes":   func(c *Config) { s := settings; s.VeRoCE.ResponseACK = 0; c.Settings, c.Operation = &s, rc.Read },
+		"no READ at a time":  func(c *Config) { c.RC.Reads, c.Operation = 0, rc.Read },
 		"window of a packet": func(c *Config) { c.RC.Window = 1 },
 	} {
 		c := config(roce.VeRoCE, false)
@@ -286,27 +309,27 @@ func TestRefused(t *testing.T) {
 
 // FuzzPackets: whatever P another end sends, with a right ICRC, an end neither crashes nor writes outside of its memory.
 func FuzzPackets(f *testing.F) {
-	for _, transport := range []roce.Transport{roce.VeRoCE, roce.MRC} {
-		c := config(transport, false)
-		build := newBuilder(&c)
-		form := format(mrc{slot: c.RC.MaxMessage})
-		if transport == roce.VeRoCE {
-			form = veroce{settings: &settings.VeRoCE, mtu: c.RC.MTU}
-		}
+	names := [...]string{"veRoCE", "MRC", "veRoCE, READ"}
+	for i, name := range names {
+		c := kinds(false)[name]
+		build, form, n := newBuilder(&c), c.format(), numbers{c.RC.Local.PSN}
 		ext := form.appendPlace(nil, &place{size: 64, first: true})
 		frame, _ := build.frame(make([]byte, 0, 300), form.opcode(true, true), ackRequest, c.RC.Local.PSN, ext, 64)
-		f.Add(transport == roce.MRC, frame[len(build.model):])
+		f.Add(uint8(i), frame[len(build.model):])
 		for _, a := range []endpoint.Packet{{Kind: endpoint.SACK, Seq: 3, Other: 5, Edge: 3, Bits: [2]uint64{5}}, {Kind: endpoint.NACK, Seq: 2, Other: 3}, {Kind: endpoint.Ack, Seq: 1}} {
-			op, seq, ext := form.appendAnswer(nil, &a, numbers{c.RC.Local.PSN})
-			frame, _ := build.frame(make([]byte, 0, 300), op, 0, c.RC.Local.PSN.Add(int(seq)), ext, 0)
-			f.Add(transport == roce.MRC, frame[len(build.model):])
+			for _, of := range []roce.Space{roce.Request, roce.Response} {
+				op, seq, ext := form.appendAnswer(nil, &a, of, n)
+				frame, _ := build.frame(make([]byte, 0, 300), op, 0, n.psn(seq), ext, 0)
+				f.Add(uint8(i), frame[len(build.model):])
+			}
+		}
+		if v, ok := form.(veroce); ok {
+			frame, _ := build.frame(make([]byte, 0, 300), roce.ReadRequest, ackRequest, c.RC.Local.PSN, v.appendRequest(nil, 0, 5000), 0)
+			f.Add(uint8(i), frame[len(build.model):])
 		}
 	}
-	f.Fuzz(func(t *testing.T, isMRC bool, p []byte) {
-		c := config(roce.VeRoCE, false)
-		if isMRC {
-			c.Transport = roce.MRC
-		}
+	f.Fuzz(func(t *testing.T, kind uint8, p []byte) {
+		c := kinds(false)[names[int(kind)%len(names)]]
 		c.RC = c.RC.Reverse() // its packets have the queue pair of the other end
 		to, from := c, c
 		from.RC = c.RC.Reverse()
@@ -315,7 +338,7 @@ func FuzzPackets(f *testing.F) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			q.Post(0, rc.Write, 5000)
+			q.Post(0, c.Operation, 5000)
 		}
 		batch := rc.NewBatch(8, c.FrameSize())
 		q.Poll(0, batch)

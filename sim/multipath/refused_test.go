@@ -20,10 +20,7 @@ type arrival struct {
 }
 
 func (a *arrival) frame() []byte {
-	form := format(mrc{slot: a.config.RC.MaxMessage})
-	if a.config.Transport == roce.VeRoCE {
-		form = veroce{settings: &settings.VeRoCE, mtu: a.config.RC.MTU}
-	}
+	form := a.config.format()
 	build := newBuilder(&a.config)
 	ext := form.appendPlace(nil, &a.place)
 	frame, _ := build.frame(make([]byte, 0, 300), form.opcode(true, true), a.flags, a.psn, ext, 64)
@@ -127,5 +124,75 @@ func TestIdentificationAndRange(t *testing.T) {
 	c.RC.Window = 1 << 20
 	if m, _, err := c.machine(); err != nil || m.Range != math.MaxUint8*rangeUnit {
 		t.Errorf("range %d, %v", m.Range, err)
+	}
+}
+
+// An end serves no READ that is none of its own kind, of other memory, or too long, and takes no response that answers nothing it has asked for: a READ that is
+// under way stays as it is.
+func TestWhatAReaderDoesNotTake(t *testing.T) {
+	c := kinds(false)["veRoCE, READ"]
+	request := func(change func(number *uint64, size *int), damage func([]byte)) func(*QP) []byte {
+		return func(*QP) []byte {
+			number, size := uint64(0), 100
+			if change != nil {
+				change(&number, &size)
+			}
+			from := c
+			from.RC = c.RC.Reverse()
+			build := newBuilder(&from)
+			ext := c.format().(veroce).appendRequest(nil, number, size)
+			frame, _ := build.frame(make([]byte, 0, 300), roce.ReadRequest, ackRequest, c.RC.Remote.PSN, ext, 0)
+			if frame = build.seal(frame); damage != nil {
+				damage(frame)
+				reseal(frame)
+			}
+			return frame
+		}
+	}
+	response := func(at place) func(*QP) []byte {
+		return func(q *QP) []byte {
+			q.Post(0, rc.Read, 64)
+			a := arrival{config: c, psn: c.RC.Remote.PSN, place: at}
+			a.config.RC = c.RC.Reverse()
+			return a.frame()
+		}
+	}
+	for name, x := range map[string]struct {
+		operation rc.Op
+		frame     func(*QP) []byte
+		want      func(s *rc.Stats) bool
+	}{
+		"a request":                      {rc.Read, request(nil, nil), func(s *rc.Stats) bool { return s.Responder.Messages == 1 && s.Responder.ProtocolErrors == 0 }},
+		"a request where WRITE is meant": {rc.Write, request(nil, nil), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 }},
+		"another message's memory":       {rc.Read, request(func(n *uint64, _ *int) { *n = 1 }, nil), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 }},
+		"more than a message":            {rc.Read, request(func(_ *uint64, size *int) { *size = 20_001 }, nil), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 }},
+		"nothing":                        {rc.Read, request(func(_ *uint64, size *int) { *size = 0 }, nil), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 }},
+		"another key": {rc.Read, request(nil, func(b []byte) { b[remoteKeyAt(roce.VeRoCE)] ^= 1 }), func(s *rc.Stats) bool {
+			return s.Responder.ProtocolErrors == 1
+		}},
+		"a response":             {rc.Read, response(place{first: true}), func(s *rc.Stats) bool { return s.Requester.Completed == 1 && s.Responder.ProtocolErrors == 0 }},
+		"of another request":     {rc.Read, response(place{message: 1, first: true}), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 }},
+		"of another place in it": {rc.Read, response(place{offset: 1024, first: true}), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 }},
+		"a response that was not asked for": {rc.Read, func(q *QP) []byte {
+			a := arrival{config: c, psn: c.RC.Remote.PSN, place: place{first: true}}
+			a.config.RC = c.RC.Reverse()
+			return a.frame()
+		}, func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 && s.Requester.Completed == 0 }},
+	} {
+		to := c
+		to.Operation = x.operation
+		q, err := New(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkt, reason := settings.Parse(x.frame(q))
+		if reason != roce.OK {
+			t.Fatal(name, reason)
+		}
+		q.Poll(0, rc.NewBatch(8, to.FrameSize()))
+		q.HandlePacket(0, &pkt)
+		if s := q.Stats(); !x.want(s) {
+			t.Errorf("%s: %+v", name, s)
+		}
 	}
 }
