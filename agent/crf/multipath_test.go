@@ -278,6 +278,31 @@ func TestSection6_2_DamagedFlagged(t *testing.T) {
 	}
 }
 
+// Section 4.4, rule 8: what the network left of a packet, with lengths that agree, is in nobody's way: the packet is missing, and restored from the others.
+func TestSection4_4_TrimmedIsMissing(t *testing.T) {
+	for _, kind := range multipathKinds {
+		w := multipath(t, kind, 8, 2)
+		w.packets(0, 3)
+		whole := w.src.frame(3)
+		left := w.src.copy(3, 0x8003, false, 16)
+		p, reason := w.rules.Parse(left)
+		if reason != roce.OK {
+			t.Fatal(reason)
+		}
+		b := p.P()
+		binary.LittleEndian.PutUint32(b[len(b)-4:], ^roce.ICRC(p.Head(), b))
+		w.arrive(left)
+		w.packets(4, 5)
+		w.repair(w.src.repair(0, 8, 0))
+		if w.f.stats.Restored != 1 || w.f.stats.Drops[BadICRC] != 1 {
+			t.Fatalf("%v: %+v", kind, w.f.stats)
+		}
+		if last := w.out[len(w.out)-1]; last.psn != 3 || !bytes.Equal(last.frame, whole) {
+			t.Fatalf("%v: restored %v", kind, last.psn)
+		}
+	}
+}
+
 // Section 4.4, rule 4: nothing is asked for and nothing restored while what is missing may only be late, as late as packets of the flow have been shown to be.
 func TestSection4_4_Reordering(t *testing.T) {
 	const late = 700 * time.Microsecond

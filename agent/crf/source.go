@@ -61,7 +61,8 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, gaveUp bool, ac
 	}
 	// A wrong PSN or DMA Length would do damage beyond its own position: no packet out of order, and none that takes more
 	// than one PSN, counts without a right ICRC; nor does a flagged one, whose ICRC is reckoned anew when it is kept.
-	if (p != f.top || end > p+1 || pkt.Retransmitted()) && !roce.CheckICRC(pkt) {
+	// One that the network trimmed is missing like one that was lost: its receiver gets both what is left of it and the packet itself.
+	if (p != f.top || end > p+1 || pkt.Retransmitted()) && !roce.CheckICRC(pkt) || roce.CutShort(pkt, f.stats.T) {
 		f.drop(BadICRC)
 		f.passOn(pkt, gaveUp, acts)
 		return

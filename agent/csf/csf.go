@@ -161,6 +161,10 @@ func (f *Flow) HandleSource(now time.Duration, pkt *roce.Packet, acts *[]Action)
 		f.drop(DropClosed)
 		return
 	}
+	if roce.CutShort(pkt, f.maxSeen) { // as if it had been lost on its way here: the position stays absent
+		f.drop(DropTrimmed)
+		return
+	}
 	if f.lastSource = now; !f.seen || !pkt.Retransmitted() { // what is sent again may be in another class of traffic
 		f.tos = pkt.TOS()
 	}

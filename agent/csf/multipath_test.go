@@ -95,6 +95,42 @@ func TestSection4_4_FlaggedIsNoSource(t *testing.T) {
 	}
 }
 
+// Section 4.4, rule 8: what the network left of a packet is no source, as if the packet had been lost before it came here: its position is absent, and the
+// block restores what it has. A short packet that is whole is one like any other.
+func TestSection4_4_TrimmedIsNoSource(t *testing.T) {
+	for _, kind := range []wire.FlowKind{wire.KindVeRoCE, wire.KindMRC} {
+		w := newWorld(t, fixed(1))
+		w.p.K = 4
+		w.protectMultipath(kind)
+		w.give(w.multipath(1, 50000, false, 1024))
+		w.give(w.trimmed(2, 64))
+		w.give(w.multipath(3, 50000, false, 64)) // short, and whole
+		w.give(w.multipath(4, 50000, false, 1024))
+		w.wait(testRTT)
+		r := w.lastOf(wire.TypeRepair).Repair
+		if r.Start != 1 || r.Present.Has(1) || r.Present.Count() != 3 || w.f.Stats().Drops[DropTrimmed] != 1 {
+			t.Fatalf("%v: present %x of %d, %+v", kind, r.Present, r.Start, w.f.Stats().Drops)
+		}
+		w.give(w.trimmed(5, 64)) // the newest: the flow is where it was
+		if w.f.newest != 4 || w.f.Stats().SourcePackets != 5 {
+			t.Fatalf("%v: newest %v, %+v", kind, w.f.newest, w.f.Stats())
+		}
+	}
+}
+
+// trimmed is what is left of a packet with 1,024 octets of data: so many, and headers with the lengths of that.
+func (w *world) trimmed(psn roce.PSN, data int) *roce.Packet {
+	w.t.Helper()
+	whole := w.multipath(psn, 50000, false, 1024)
+	left := w.multipath(psn, 50000, false, data)
+	b := left.P()
+	copy(b, whole.P()) // with the first of the data in the place of the ICRC
+	for i := len(b) - 4; i < len(b); i++ {
+		b[i] = byte(i)
+	}
+	return left
+}
+
 // Section 3, rule 6: messages have the DSCP of the flow, not that of its retransmissions: with every one of them the flow would be one on another path, and
 // what was known of its delay forgotten (Section 5.3, rule 2).
 func TestSection3_DSCPOfRetransmissions(t *testing.T) {

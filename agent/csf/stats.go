@@ -34,13 +34,14 @@ const (
 	DropBudget                           // symbols withheld by the limits on repair traffic
 	DropBreaker                          // symbols withheld by the open circuit breaker
 	DropInconsistent                     // symbols withheld because a packet came again with other octets
+	DropTrimmed                          // the network cut its data off before it came here
 	DropReasons                          // number of reasons
 )
 
 var dropNames = [DropReasons]string{
 	"not_source", "invalid_source", "retransmission", "too_long", "no_memory", "closed", "not_bound", "wrong_peer", "wrong_flow", "stale_ack", "duplicate_ack",
 	"already_bound", "malformed", "not_held", "mismatch", "repeated_request", "request_too_soon", "stale_rdma_ack", "budget", "breaker",
-	"inconsistent",
+	"inconsistent", "trimmed",
 }
 
 // String returns the reason as metrics name it.

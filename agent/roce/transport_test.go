@@ -361,3 +361,34 @@ func FuzzTransports(f *testing.F) {
 		}
 	})
 }
+
+// Section 4.4, rule 8: a packet of a multipath transport that is no longer than half of the longest is trimmed if its ICRC is wrong; of no other packet is
+// it reckoned.
+func TestSection4_4_CutShort(t *testing.T) {
+	for _, transport := range AllTransports() {
+		for _, damaged := range []bool{false, true} {
+			c := newSpec("10.1.0.1", "10.2.0.1")
+			c.op, c.body = WriteMiddle, make([]byte, 48)
+			switch transport {
+			case MRC:
+				c.op = MRCWriteMiddle
+			case VeRoCE:
+				c.dport = VeRoCEPort
+			}
+			frame := c.build(t)
+			if damaged {
+				frame[len(frame)-5] ^= 1
+			}
+			p, reason := everything.Parse(frame)
+			if reason != OK || p.Transport() != transport {
+				t.Fatal(transport, reason)
+			}
+			for _, longest := range []int{2*len(p.P()) - 1, 2 * len(p.P()), 5000} {
+				want := damaged && transport.Multipath() && longest >= 2*len(p.P())
+				if got := CutShort(&p, longest); got != want {
+					t.Errorf("%v, damaged %v, longest %d: %v", transport, damaged, longest, got)
+				}
+			}
+		}
+	}
+}

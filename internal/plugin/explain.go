@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/api/v1alpha1"
 	"crem.dev/crem/internal/agentapi"
 )
@@ -186,6 +187,7 @@ func explainFlow(f *agentapi.Flow) explanation {
 	default:
 		e.Verdict = "Leaves here, not protected (" + f.State + ")."
 	}
+	e.Verdict += " " + carries(f)
 	if f.Why != "" {
 		e.Findings = append(e.Findings, finding{Says: f.Why})
 	}
@@ -221,6 +223,20 @@ func explainFlow(f *agentapi.Flow) explanation {
 		e.details = append(e.details, []string{"Drop " + name, fmt.Sprint(f.Drops[name])})
 	}
 	return e
+}
+
+// carries says what the packets of a flow are: a queue pair has one flow for each of its PSN spaces (docs/protocol.md, Section 4.4).
+func carries(f *agentapi.Flow) string {
+	transport := f.Transport
+	switch {
+	case transport == roce.MRC.String():
+		return "It is the WRITEs of an MRC queue pair, which has this PSN space alone."
+	case f.Space == roce.Response.String() && transport == roce.VeRoCE.String():
+		return "It is the READ responses and ATOMIC acknowledgements of a veRoCE queue pair, which have a PSN space of their own."
+	case f.Space == roce.Response.String():
+		return fmt.Sprintf("It is the READ responses and ATOMIC acknowledgements of a %s queue pair, with the PSNs of the requests that they answer.", transport)
+	}
+	return fmt.Sprintf("It is the requests of a %s queue pair: WRITE, SEND, READ and ATOMIC.", transport)
 }
 
 // explainNode walks the checks of a node, the one that hides the others first.

@@ -196,6 +196,24 @@ func TestGoldenOutputs(t *testing.T) {
 }
 
 // TestTop: rates are between two readings.
+// A flow is one PSN space of a queue pair of some transport, and explain says of which.
+func TestExplainNamesTransportAndSpace(t *testing.T) {
+	for _, c := range []struct{ transport, space, want string }{
+		{"RoCEv2", "request", "the requests of a RoCEv2 queue pair"},
+		{"RoCEv2", "response", "READ responses and ATOMIC acknowledgements of a RoCEv2 queue pair, with the PSNs of the requests"},
+		{"veRoCE", "request", "the requests of a veRoCE queue pair"},
+		{"veRoCE", "response", "of a veRoCE queue pair, which have a PSN space of their own"},
+		{"MRC", "request", "the WRITEs of an MRC queue pair, which has this PSN space alone"},
+	} {
+		for role, verdict := range map[string]string{"csf": "Leaves here, protected. ", "crf": "Arrives here, losses are restored (Protecting). "} {
+			e := explainFlow(&agentapi.Flow{Role: role, State: "Protecting", Transport: c.transport, Space: c.space})
+			if !strings.HasPrefix(e.Verdict, verdict) || !strings.Contains(e.Verdict, c.want) {
+				t.Errorf("%s %s, %s: %s", c.transport, c.space, role, e.Verdict)
+			}
+		}
+	}
+}
+
 func TestTop(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -54,7 +54,7 @@ func (o *Options) connect(c rc.Config, reads *roce.Transports) (q queuePair, fra
 		q, err = rc.New(c)
 		return q, c.FrameSize(), err
 	}
-	m := multipath.Config{RC: c, Transport: o.Transport, Settings: reads, Paths: o.Multipath.Paths, RTT: o.Multipath.RTT}
+	m := multipath.Config{RC: c, Operation: o.Op, Transport: o.Transport, Settings: reads, Paths: o.Multipath.Paths, RTT: o.Multipath.RTT}
 	q, err = multipath.New(m)
 	return q, m.FrameSize(), err
 }

@@ -25,7 +25,7 @@ type Options struct {
 	Connections int    // connections
 	Op          rc.Op  // or Mixed
 	Size        int    // octets of a message
-	// Transport of all connections. Those of veRoCE and MRC write only.
+	// Transport of all connections. Those of MRC write only, those of veRoCE write or read.
 	Transport roce.Transport
 	// Multipath is what only they have.
 	Multipath Multipath
@@ -40,7 +40,9 @@ type Options struct {
 // Multipath is how connections of veRoCE and MRC are on the wire. What is not settled in public is chosen here.
 type Multipath struct {
 	Port              uint16        // UDP, of veRoCE
-	SACK              uint8         // opcode, of veRoCE
+	SACK              uint8         // opcode, of veRoCE; these two are of acknowledgements of READ responses
+	ResponseACK       uint8
+	ResponseSACK      uint8
 	RetransmissionBit int           // of BTH octet 8, below 0: none
 	Paths             int           // UDP source ports of a direction
 	RTT               time.Duration // of the empty path
@@ -53,9 +55,17 @@ func (m *Multipath) settings() *roce.Transports {
 		flag = 1 << m.RetransmissionBit
 	}
 	return &roce.Transports{
-		VeRoCE: roce.VeRoCESettings{Enabled: true, Port: m.Port, Retransmission: flag, SACK: roce.Opcode(m.SACK)},
-		MRC:    roce.MRCSettings{Enabled: true, Retransmission: flag},
+		VeRoCE: roce.VeRoCESettings{
+			Enabled: true, Port: m.Port, Retransmission: flag,
+			SACK: roce.Opcode(m.SACK), ResponseACK: roce.Opcode(m.ResponseACK), ResponseSACK: roce.Opcode(m.ResponseSACK),
+		},
+		MRC: roce.MRCSettings{Enabled: true, Retransmission: flag},
 	}
+}
+
+// opcodes are the flags of those that are not settled, with what they are of.
+func (m *Multipath) opcodes() map[string]*uint8 {
+	return map[string]*uint8{"veroce-sack": &m.SACK, "veroce-response-ack": &m.ResponseACK, "veroce-response-sack": &m.ResponseSACK}
 }
 
 // Mixed posts WRITE, SEND and READ in turn.
@@ -72,7 +82,7 @@ const (
 func DefaultOptions() Options {
 	return Options{
 		Connections: 1, Op: rc.Write, Size: 1 << 20, Duration: 10 * time.Second, Drain: 2 * time.Second, Nap: 400 * time.Microsecond,
-		Multipath: Multipath{Port: roce.VeRoCEPort, SACK: 0x18, RetransmissionBit: 6, Paths: 16, RTT: 20 * time.Millisecond},
+		Multipath: Multipath{Port: roce.VeRoCEPort, SACK: 0x18, ResponseACK: 0x19, ResponseSACK: 0x1a, RetransmissionBit: 6, Paths: 16, RTT: 20 * time.Millisecond},
 		Config:    rc.Config{MTU: 4096, TOS: 2, Window: 1024, Timeout: 134 * time.Millisecond, Retries: 7, Depth: 16, Reads: 16, Seed: 1},
 	}
 }
@@ -115,7 +125,7 @@ func (o *Options) Register(fs *flag.FlagSet) {
 		o.Op = op
 		return nil
 	})
-	fs.Func("transport", "RoCEv2 (default), veRoCE or MRC; the latter two write only", func(s string) error {
+	fs.Func("transport", "RoCEv2 (default), veRoCE (write or read) or MRC (write)", func(s string) error {
 		for _, t := range roce.AllTransports() {
 			if s == t.String() {
 				o.Transport = t
@@ -130,11 +140,13 @@ func (o *Options) Register(fs *flag.FlagSet) {
 		m.Port = uint16(v)
 		return err
 	})
-	fs.Func("veroce-sack", fmt.Sprintf("`opcode` of veRoCE's SACK (default %#x)", m.SACK), func(s string) error {
-		v, err := strconv.ParseUint(s, 0, 8)
-		m.SACK = uint8(v)
-		return err
-	})
+	for name, opcode := range m.opcodes() {
+		fs.Func(name, fmt.Sprintf("`opcode` of acknowledgements of veRoCE (default %#x)", *opcode), func(s string) error {
+			v, err := strconv.ParseUint(s, 0, 8)
+			*opcode = uint8(v)
+			return err
+		})
+	}
 	fs.IntVar(&m.RetransmissionBit, "retransmission-bit", m.RetransmissionBit, "veRoCE, MRC: `bit` of BTH octet 8 that marks a retransmission, below 0: none")
 	fs.IntVar(&m.Paths, "paths", m.Paths, "veRoCE, MRC: UDP source ports of a direction")
 	fs.DurationVar(&m.RTT, "rtt", m.RTT, "veRoCE, MRC: round-trip `time` of the empty path")
@@ -166,13 +178,20 @@ func (o *Options) Args() []string {
 		role = requester
 	}
 	args := []string{"-role", role, "-op", opName(o.Op), "-tos", strconv.Itoa(int(o.Config.TOS)), "-transport", o.Transport.String(),
-		"-veroce-port", strconv.Itoa(int(o.Multipath.Port)), "-veroce-sack", strconv.Itoa(int(o.Multipath.SACK))}
+		"-veroce-port", strconv.Itoa(int(o.Multipath.Port))}
+	opcodes := o.Multipath.opcodes()
+	for name, opcode := range opcodes {
+		args = append(args, "-"+name, strconv.Itoa(int(*opcode)))
+	}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	o.Register(fs)
 	fs.VisitAll(func(f *flag.Flag) {
 		switch f.Name {
-		case "role", "op", "tos", "transport", "veroce-port", "veroce-sack":
+		case "role", "op", "tos", "transport", "veroce-port":
 		default:
+			if opcodes[f.Name] != nil {
+				return
+			}
 			args = append(args, "-"+f.Name+"="+f.Value.String())
 		}
 	})
@@ -187,8 +206,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("%d connections are not between 1 and %d", o.Connections, maxConnections)
 	case o.Warmup < 0 || o.Duration <= 0 || o.Drain < 0:
 		return errors.New("warm-up, duration and drain must not be negative")
-	case o.Transport.Multipath() && o.Op != rc.Write:
-		return fmt.Errorf("%v writes only", o.Transport)
+	case o.Transport.Multipath() && o.Op != rc.Write && (o.Transport != roce.VeRoCE || o.Op != rc.Read):
+		return fmt.Errorf("%v does not %s; MRC writes, veRoCE writes or reads", o.Transport, opName(o.Op))
 	case o.Multipath.RetransmissionBit > 6:
 		return errors.New("bit 7 of BTH octet 8 asks for an acknowledgement")
 	}

@@ -6,7 +6,8 @@
 //	crem-rc -role responder -if eth0 -local 10.2.0.2 -remote 10.1.0.2
 //	crem-rc -role requester -if eth0 -local 10.1.0.2 -remote 10.2.0.2 -op write -size 1048576 -duration 10s
 //
-// -qps, -seed, -mtu, -size, -depth, -reads, -transport, -veroce-port, -veroce-sack and -retransmission-bit must be the same on both command lines: the two ends do not talk about them.
+// -qps, -seed, -mtu, -size, -depth, -reads, -transport, -retransmission-bit and those that begin with -veroce must be the same on both command lines: the two
+// ends do not talk about them. With -transport veRoCE, -op must be too.
 package main
 
 import (
