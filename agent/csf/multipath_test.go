@@ -112,7 +112,7 @@ func TestSection4_4_TrimmedIsNoSource(t *testing.T) {
 			t.Fatalf("%v: present %x of %d, %+v", kind, r.Present, r.Start, w.f.Stats().Drops)
 		}
 		w.give(w.trimmed(5, 64)) // the newest: the flow is where it was
-		if w.f.newest != 4 || w.f.Stats().SourcePackets != 5 {
+		if w.f.newest != 4 || w.f.Stats().SourcePackets != 4 {
 			t.Fatalf("%v: newest %v, %+v", kind, w.f.newest, w.f.Stats())
 		}
 	}

@@ -58,6 +58,8 @@ type Config struct {
 	// Range is how many packets the receiver of MRC (max_psn_range) and VeRoCE (its physical bitmap) keeps track of. 0: MRC twice the
 	// packets of a round trip, in units of 128 and at most the 32,640 that its field holds; VeRoCE as Window.
 	Range int
+	// Room is how many packets that came before an older one the receiver of MRC has buffers for; 0: for as many as its range.
+	Room int
 	// Distance is how many packets may overtake one before MRC's sender takes it for lost, and VeRoCE's receiver sends a SACK; 0: 16.
 	Distance int
 	// NACK makes the receiver of SelectiveRepeat name missing packets, so that a loss costs one round trip.
@@ -110,6 +112,8 @@ func (c Config) normal(p Path) (Config, error) {
 		return c, errors.New("a window is between 0 and 2^23 packets, a timeout not negative")
 	case c.Operation > Read || c.Operation == Send && c.Kind != GoBackN || c.Operation == Read && c.Kind != GoBackN && c.Kind != VeRoCE:
 		return c, errors.New("only go-back-N has SEND, only go-back-N and veRoCE have READ")
+	case c.Room < 0 || c.Room > 0 && c.Kind != MRC:
+		return c, errors.New("room for packets out of order is of MRC, and not negative")
 	case c.Reads < 0 || c.Reads > maxReads:
 		return c, fmt.Errorf("between 0 and %d READs are under way", maxReads)
 	case c.Range < 0 || c.Range > maxWindow || c.Distance < 0 || c.Kind == MRC && (c.Range%rangeUnit != 0 || c.Range > mostRange):
@@ -141,6 +145,9 @@ func (c Config) normal(p Path) (Config, error) {
 		if c.Kind == MRC {
 			c.Range = min((flight+rangeUnit-1)/rangeUnit*rangeUnit, mostRange)
 		}
+	}
+	if c.Room == 0 {
+		c.Room = c.Range
 	}
 	if c.Distance == 0 {
 		c.Distance = usualDistance

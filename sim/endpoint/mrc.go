@@ -160,6 +160,12 @@ func (r *mrcReceiver) Handle(_ time.Duration, p *Packet) {
 		r.stats.Duplicates++
 		r.sack(p.Seq)
 		return
+	case p.Seq != r.expected && r.stats.Accepted-r.expected >= uint64(r.cfg.Room): // those that came before an older one
+		if r.silent > 0 { // only what fills the hole changes anything: tell now which it is
+			r.sack(r.expected)
+		}
+		r.nack(p.Seq, NoBuffer)
+		return
 	}
 	if p.Seq > r.newest {
 		r.stats.OutOfSequence++

@@ -13,6 +13,7 @@ func TestMRCEachPacketOnce(t *testing.T) {
 	eachPacketOnce(t, Config{Kind: MRC, Retries: -1})
 	eachPacketOnce(t, Config{Kind: MRC, Range: 128, Retries: -1})
 	eachPacketOnce(t, Config{Kind: MRC, Window: 16, Retries: -1})
+	eachPacketOnce(t, Config{Kind: MRC, Range: 128, Room: 8, Retries: -1})
 }
 
 // "The responder limits by max_psn_range how far the requester may go." And it goes so far.
@@ -74,11 +75,60 @@ func TestMRCNACKs(t *testing.T) {
 		}
 	}
 
-	r := newMRCReceiver(Config{Range: 128})
+	r := newMRCReceiver(Config{Range: 128, Room: 128})
 	r.Handle(0, &Packet{Seq: 127})
 	r.Handle(0, &Packet{Seq: 128})
 	if p, _ := r.Next(0); p.Kind != NACK || p.Reason != OutOfWindow || p.Seq != 128 || r.Stats().Accepted != 1 || r.has(128) {
 		t.Errorf("a packet out of the window: %+v", p)
+	}
+}
+
+// "No bitmap or buffer at the receiver triggers a NACK": what comes when there is no room for more that came too early is named, and sent again; what fills
+// the hole is always taken.
+func TestMRCNACKWithoutBuffer(t *testing.T) {
+	r := newMRCReceiver(Config{Range: 128, Room: 2, Distance: 16})
+	for _, seq := range []uint64{1, 3, 5} {
+		r.Handle(0, &Packet{Seq: seq})
+	}
+	if p, _ := r.Next(0); p.Kind != SACK || p.Seq != 0 || p.Bits[0] != 1<<1|1<<3 {
+		t.Errorf("what has come is not told: %+v", p)
+	}
+	if p, _ := r.Next(0); p.Kind != NACK || p.Reason != NoBuffer || p.Seq != 5 || r.has(5) {
+		t.Errorf("a third packet that came too early: %+v", p)
+	}
+	r.Handle(0, &Packet{Seq: 0})
+	r.Handle(0, &Packet{Seq: 5})
+	if s := r.Stats(); r.expected != 2 || !r.has(5) || s.Accepted != 4 || s.NAKsSent != 1 {
+		t.Errorf("expected %d, %+v", r.expected, s)
+	}
+	d := newDuel(t, Config{Kind: MRC, Range: 1024, Room: 20})
+	d.lose = lost(1, 100)
+	d.post(300).run(time.Second)
+	d.complete(1)
+	if s := d.s.Stats(); len(d.answers(NACK)) == 0 || s.NAKs == 0 || s.Timeouts != 0 {
+		t.Errorf("%+v", s)
+	}
+	if _, _, err := New(Config{Kind: VeRoCE, Room: 1}, Path{MTU: 1, Packet: 1}); err == nil {
+		t.Error("veRoCE has no such NAK")
+	}
+}
+
+// "SACK and NACK are lost like others: later ones, or the timer, make up for them." A NACK that is lost leaves a hole like any other.
+func TestMRCLostNACK(t *testing.T) {
+	const timeout = 40 * time.Millisecond
+	for _, c := range []struct {
+		cut   uint64
+		least time.Duration
+		most  time.Duration
+	}{{30, testRTT, testRTT + 100*testTick}, {99, timeout, timeout + 10*testTick}} { // SACKs of later packets; nothing follows the last
+		d := newDuel(t, Config{Kind: MRC, Timeout: timeout})
+		d.cut = lost(1, c.cut)
+		d.lose = func(p Packet, _ int) bool { return p.Kind == NACK }
+		d.post(100).run(time.Second)
+		d.complete(1)
+		if at := d.copies(c.cut); len(at) != 2 || at[1]-at[0] < c.least || at[1]-at[0] > c.most {
+			t.Errorf("packet %d left at %v", c.cut, at)
+		}
 	}
 }
 
@@ -104,7 +154,7 @@ func TestMRCInfersOnce(t *testing.T) {
 
 // Reordering within the distance is no loss.
 func TestMRCReorderingIsNoLoss(t *testing.T) {
-	r, s := newMRCReceiver(Config{Range: 1024, Distance: 16}), newMRCSender(Config{Window: 1024, Range: 1024, Distance: 16, Timeout: time.Second}, Path{MTU: testMTU})
+	r, s := newMRCReceiver(Config{Range: 1024, Room: 1024, Distance: 16}), newMRCSender(Config{Window: 1024, Range: 1024, Distance: 16, Timeout: time.Second}, Path{MTU: testMTU})
 	s.Post(0, 100*testMTU)
 	for range 64 {
 		p, _ := s.Next(0)
@@ -150,7 +200,8 @@ func TestMRCRetryLimit(t *testing.T) {
 	}
 }
 
-// "A retransmission is no fast lane: max_psn_range, congestion window and retry counter bind it. To mark a packet is not to send it." Here: the window.
+// "A retransmission is no fast lane: max_psn_range, congestion window and retry counter bind it. To mark a packet is not to send it." (The retry counter:
+// TestMRCRetryLimit.)
 func TestMRCMarkedIsNotSent(t *testing.T) {
 	s := newMRCSender(Config{Window: 4, Range: 128, Timeout: time.Second, Retries: 7}, Path{MTU: testMTU})
 	s.Post(0, 100*testMTU)
@@ -172,6 +223,14 @@ func TestMRCMarkedIsNotSent(t *testing.T) {
 	}
 	if seq, ok := s.waiting(); !ok || seq != 3 {
 		t.Error("the mark is gone")
+	}
+	s.cfg.Window, s.limit = 4, 3 // and the responder's range
+	if p, ok := s.Next(0); ok || s.NextDeadline() <= 0 {
+		t.Errorf("packet %d left against max_psn_range", p.Seq)
+	}
+	s.Handle(0, &Packet{Kind: SACK, Seq: 1, Other: 1, Edge: 1, Range: 128})
+	if p, ok := s.Next(0); !ok || p.Seq != 3 || !p.Again {
+		t.Errorf("in the range again: %+v %v", p, ok)
 	}
 }
 

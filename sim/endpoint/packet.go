@@ -48,6 +48,7 @@ const (
 	Missing     Reason = iota // packets after it have come
 	Trimmed                   // its data was cut off
 	OutOfWindow               // it is further ahead than the receiver keeps track
+	NoBuffer                  // it came before an older one, and the receiver has no room for more of these
 )
 
 // Octets of headers: Ethernet, IPv4, UDP, BTH and ICRC; the RETH of the first packet of a WRITE; and of an acknowledgement the AETH.

@@ -42,6 +42,7 @@ const (
 	nackPSN        = 8
 
 	reasonTrimmed     = 0x01
+	reasonNoBuffer    = 0x07
 	reasonOutOfWindow = 0x0b
 )
 
@@ -70,10 +71,7 @@ func (mrc) appendAnswer(dst []byte, a *endpoint.Packet, _ roce.Space, n numbers)
 	at := len(dst)
 	if a.Kind == endpoint.NACK {
 		dst = append(dst, make([]byte, nackLen)...)
-		dst[at] = reasonTrimmed
-		if a.Reason == endpoint.OutOfWindow {
-			dst[at] = reasonOutOfWindow
-		}
+		dst[at] = reason(a.Reason)
 		binary.BigEndian.PutUint32(dst[at+nackPSN:], uint32(n.psn(a.Seq)))
 		return roce.MRCNACK, a.Seq, dst
 	}
@@ -87,6 +85,17 @@ func (mrc) appendAnswer(dst []byte, a *endpoint.Packet, _ roce.Space, n numbers)
 	binary.BigEndian.PutUint16(b[sackEdge:], uint16(a.Edge-cumulative))
 	binary.BigEndian.PutUint64(b[sackBits:], a.Bits[0])
 	return roce.MRCSACK, cumulative, dst
+}
+
+// reason is the code of a NACK.
+func reason(r endpoint.Reason) byte {
+	switch r {
+	case endpoint.OutOfWindow:
+		return reasonOutOfWindow
+	case endpoint.NoBuffer:
+		return reasonNoBuffer
+	}
+	return reasonTrimmed
 }
 
 func (mrc) answers(roce.Opcode) roce.Space { return roce.Request }

@@ -99,9 +99,9 @@ func (q *QP) HandlePacket(now time.Duration, p *roce.Packet) {
 	if p.ECN() == 3 {
 		q.stats.CE++
 	}
-	space, source := p.Source()
+	_, source := p.Source()
 	switch {
-	case source && space == q.data():
+	case source && q.carries(p.Opcode()):
 		q.takeData(now, p)
 	case source:
 		q.takeRequest(now, p)
@@ -117,6 +117,16 @@ func (q *QP) data() roce.Space {
 		return roce.Response
 	}
 	return roce.Request
+}
+
+// carries says that an opcode is one of those that carry data here.
+func (q *QP) carries(op roce.Opcode) bool {
+	for _, first := range [...]bool{false, true} {
+		if op == q.format.opcode(first, false) || op == q.format.opcode(first, true) {
+			return true
+		}
+	}
+	return false
 }
 
 // takeAnswer gives an answer to the machine that has the PSN space which it is about.

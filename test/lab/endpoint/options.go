@@ -39,8 +39,8 @@ type Options struct {
 
 // Multipath is how connections of veRoCE and MRC are on the wire. What is not settled in public is chosen here.
 type Multipath struct {
-	Port              uint16        // UDP, of veRoCE
-	SACK              uint8         // opcode, of veRoCE; these two are of acknowledgements of READ responses
+	Port              uint16 // UDP, of veRoCE
+	SACK              uint8  // opcode, of veRoCE; these two are of acknowledgements of READ responses
 	ResponseACK       uint8
 	ResponseSACK      uint8
 	RetransmissionBit int           // of BTH octet 8, below 0: none
