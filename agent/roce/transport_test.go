@@ -369,10 +369,10 @@ func TestSection4_4_CutShort(t *testing.T) {
 		for _, damaged := range []bool{false, true} {
 			c := newSpec("10.1.0.1", "10.2.0.1")
 			c.op, c.body = WriteMiddle, make([]byte, 48)
-			switch transport {
-			case MRC:
+			if transport == MRC {
 				c.op = MRCWriteMiddle
-			case VeRoCE:
+			}
+			if transport == VeRoCE {
 				c.dport = VeRoCEPort
 			}
 			frame := c.build(t)
