@@ -94,8 +94,9 @@ func reason(r endpoint.Reason) byte {
 		return reasonOutOfWindow
 	case endpoint.NoBuffer:
 		return reasonNoBuffer
+	default:
+		return reasonTrimmed
 	}
-	return reasonTrimmed
 }
 
 func (mrc) answers(roce.Opcode) roce.Space { return roce.Request }
