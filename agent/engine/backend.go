@@ -57,8 +57,7 @@ type Tunnels interface {
 	Asked(bpf.Tunnel) time.Duration // when the last request went into it; 0: none did
 	Promise(until time.Duration)
 	Promised() time.Duration
-	Limit(f bpf.TunnelFlow, octetsPerSecond int64, burst, until time.Duration) error
-	Unlimit(f bpf.TunnelFlow) error
+	limiter
 	ReadMark() (bpf.Mark, error) // waits; an error is the end
 	Stats() (bpf.TunnelStats, error)
 }

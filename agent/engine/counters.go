@@ -52,6 +52,7 @@ const (
 	dropMailbox                  // the owner's mailbox is full
 	dropTunnel                   // in a tunnel that is not the domain's
 	dropLease                    // a tunnel's request or answer that fits no tunnel
+	dropLeaseQueue               // one that came while many others wait
 	dropReportMemory             // a PATH_REPORT of this node for which the pool had no room
 	dropParse                    // first of the parser's reasons (roce.Reason)
 	numDrops         = dropParse + drop(roce.Version) + 1
@@ -64,7 +65,8 @@ var dropNames = func() [numDrops]string {
 		dropWrongAddress: "wrong_address",
 		dropFlowKind:     "flow_kind", dropNoProfile: "no_profile", dropNotOnPath: "not_on_path", dropOtherPeer: "other_peer",
 		dropHelloRate: "hello_rate", dropReplay: "hello_replayed", dropReporter: "not_a_reporter", dropMailbox: "mailbox_full",
-		dropTunnel: "foreign_tunnel", dropLease: "lease_unexpected", dropUnsecured: "not_secured", dropReportMemory: "report_no_memory",
+		dropTunnel: "foreign_tunnel", dropLease: "lease_unexpected", dropLeaseQueue: "lease_queue_full",
+		dropUnsecured: "not_secured", dropReportMemory: "report_no_memory",
 	}
 	for r := roce.OK; r <= roce.Version; r++ {
 		n[dropParse+drop(r)] = "roce_" + slug(r.String())

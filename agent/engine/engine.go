@@ -61,9 +61,8 @@ type Engine struct {
 	now     func() time.Duration // the clock of Frame.Time and Holder.Beat
 	moment  func() bool          // lets the workers go on for a while; false: the engine has stopped
 
-	mu      sync.Mutex // guards what follows: the control side
+	mu      sync.Mutex // guards what follows: the control side. No worker takes it, nor anything that tells how the workers are
 	cfg     *Config
-	results []ItemResult
 	loaded  bool
 	facts   uplink.Facts // of the node, as they were found last
 	xfrm    policies
@@ -95,6 +94,7 @@ func New(opts Options) *Engine {
 	}
 	e.moment = e.millisecond
 	e.owners.m = make(map[peerFlow]int)
+	e.tunnels.heard = make(chan heardLease, leasesWaiting)
 	return e
 }
 
@@ -155,11 +155,12 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 		results = append(results, r)
 	}
 	e.tunnels.plan(e, next, facts.Local)
+	next.results = results
 	next.resolve(e.workerMemory())
 	e.numbers++
 	next.number = e.numbers
 	e.snap.Store(next)
-	e.cfg, e.results = given, results
+	e.cfg = given
 	e.retire(old, next)
 	if !cfg.Provisional {
 		e.clear(facts)
@@ -383,6 +384,16 @@ func (e *Engine) awaitWorkers(number uint64) {
 				return
 			}
 		}
+	}
+}
+
+// stopping reports whether the engine was told to stop: workers then end without looking at a new snapshot.
+func (e *Engine) stopping() bool {
+	select {
+	case <-e.stop:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -238,7 +238,9 @@ func (e *Engine) lookSoon() {
 
 // exchange puts the configuration in force with what policies say now. Nothing else is looked at or opened, so nothing can keep it from being obeyed.
 func (e *Engine) exchange(old *snapshot, cfg *Config) {
-	next := &snapshot{cfg: cfg, uplinks: old.uplinks, ports: slices.Clone(old.ports), local: old.local}
+	next := new(snapshot)
+	*next = *old
+	next.cfg, next.ports = cfg, slices.Clone(old.ports)
 	for i := range next.ports {
 		p := &next.ports[i]
 		if d := cfg.domainByPort(p.port); d != nil && d.RequireIPsec {

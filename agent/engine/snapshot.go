@@ -25,6 +25,8 @@ type snapshot struct {
 	ports   []portState
 	local   map[netip.Addr]bool  // the node's own addresses
 	ends    map[packet.Ends]bool // outer addresses of what arrives in tunnels, and of what leaves in them
+	limiter limiter              // of flows in tunnels; nil: there are none
+	results []ItemResult         // what became of the configuration's items
 
 	transports *roce.Transports // that are recognised
 

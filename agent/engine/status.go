@@ -69,26 +69,21 @@ func (e *Engine) Overview() agentapi.Status {
 
 // overview gives the snapshot that it describes, nil before there is one.
 func (e *Engine) overview() (agentapi.Status, *snapshot) {
-	e.mu.Lock()
-	snap, results, loaded, generation := e.snap.Load(), slices.Clone(e.results), e.loaded, int64(0)
-	if e.cfg != nil {
-		generation = e.cfg.Generation
-	}
-	e.mu.Unlock()
+	snap := e.snap.Load()
 	s := agentapi.Status{
-		Version: e.opts.Version, Node: e.opts.Node, Generation: generation,
+		Version: e.opts.Version, Node: e.opts.Node,
 		Counters: map[string]uint64{}, Drops: map[string]uint64{}, Memory: agentapi.Memory{Limit: e.opts.Memory},
 		Flows: agentapi.FlowCount{ProtectedBy: map[string]int{}},
 	}
 	for _, t := range roce.AllTransports() {
 		s.Flows.ProtectedBy[t.String()] = 0
 	}
-	if !loaded || snap == nil {
+	if snap == nil {
 		return s, nil
 	}
-	e.describe(&s, snap, results)
+	e.describe(&s, snap)
 	e.tunnels.describe(&s, e.now(), snap)
-	s.AppliedGeneration = generation
+	s.Generation, s.AppliedGeneration = snap.cfg.Generation, snap.cfg.Generation
 	for i, w := range e.workers {
 		s.Workers = append(s.Workers, agentapi.Worker{ID: i, LastBeatAge: w.beatAge().Seconds(), Realtime: w.realtime.Load()})
 		if w.seenSnap.Load() < snap.number {
@@ -144,14 +139,12 @@ func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
 
 // Healthy names what is wrong with the data path: nothing when packets pass and flows are protected.
 func (e *Engine) Healthy() []string {
-	e.mu.Lock()
-	loaded, snap, results := e.loaded, e.snap.Load(), slices.Clone(e.results)
-	e.mu.Unlock()
-	if !loaded || snap == nil {
+	snap := e.snap.Load()
+	if snap == nil {
 		return []string{"no configuration applied"}
 	}
 	var bad []string
-	for _, r := range results {
+	for _, r := range snap.results {
 		if r.Problem != "" {
 			bad = append(bad, strings.TrimSpace(r.Domain+" "+r.Uplink)+": "+r.Problem)
 		}
@@ -170,11 +163,11 @@ func (e *Engine) Healthy() []string {
 func (w *worker) beatAge() time.Duration { return w.e.now() - time.Duration(w.beatAt.Load()) }
 
 // describe fills what the control side knows.
-func (e *Engine) describe(s *agentapi.Status, snap *snapshot, results []ItemResult) {
+func (e *Engine) describe(s *agentapi.Status, snap *snapshot) {
 	for i := range snap.cfg.Domains {
 		d := &snap.cfg.Domains[i]
 		out := agentapi.Domain{Name: d.Name, Port: d.Port, Site: d.Site, Reason: agentapi.ReasonApplied, Security: d.securityReason(), SecurityProblem: d.security.missing}
-		for _, r := range results {
+		for _, r := range snap.results {
 			if r.Domain == d.Name && r.Uplink == "" && r.Problem != "" {
 				out.Reason, out.Problem = r.Reason, r.Problem
 				break
@@ -190,7 +183,7 @@ func (e *Engine) describe(s *agentapi.Status, snap *snapshot, results []ItemResu
 	for _, u := range snap.uplinks {
 		s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: u.name, Index: u.index, MTU: u.mtu, Why: u.why, Attached: true, Reason: agentapi.ReasonApplied})
 	}
-	for _, r := range results {
+	for _, r := range snap.results {
 		if r.Uplink != "" && r.Problem != "" {
 			s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: r.Uplink, Reason: r.Reason, Problem: r.Problem})
 		}

@@ -317,13 +317,24 @@ func TestWANECN_OddPairsSinceTheLastNotice(t *testing.T) {
 	}
 }
 
+// congest has the kernel hold a flow to a rate.
+func (b *tunnelBench) congest(t *testing.T, s *sendFlow) {
+	t.Helper()
+	for end := b.clock + 50*time.Millisecond; b.clock < end; b.clock += 100 * time.Microsecond {
+		s.reaction.Observe(b.clock, 10_000)
+	}
+	b.w.now = b.clock
+	s.reaction.Handle(b.clock, ecn.LevelSevere)
+	if b.w.react(s); len(b.kernel.limits) != 1 || !s.limited {
+		t.Fatalf("limits %v", b.kernel.limits)
+	}
+}
+
 // WAN ECN, ingress action: a flow that leaves no more in a tunnel is free at once, in the kernel too.
 func TestWANECN_LimitsEndWithTheTunnel(t *testing.T) {
 	b := newTunnelBench(t, false)
 	s := b.w.sending[leaving]
-	if s.limited = b.w.e.tunnels.limit(s.key, 1000, b.clock+limitFor); len(b.kernel.limits) != 1 {
-		t.Fatalf("limits %v", b.kernel.limits)
-	}
+	b.congest(t, s)
 	b.w.endReaction(s)
 	if len(b.kernel.limits) > 0 || s.limited {
 		t.Errorf("limits %v", b.kernel.limits)

@@ -50,7 +50,19 @@ type tunnels struct {
 	sender  *ecn.Sender
 	notices *ecn.Notices
 	cells   [4][4]uint64 // when last looked at
+
+	heard      chan heardLease // from the workers, which never wait for mu: who holds it may be attaching programs
+	unexpected uint64          // messages that fit no tunnel
 }
+
+// heardLease is a request or an answer on its way from a worker.
+type heardLease struct {
+	ends packet.Ends
+	m    ecn.Lease
+}
+
+// leasesWaiting is how many may wait: more than the gateways of a plan ask in a round.
+const leasesWaiting = 256
 
 // way leads to one other site.
 type way struct {
@@ -110,6 +122,9 @@ func (t *tunnels) plan(e *Engine, next *snapshot, local []netip.Addr) {
 	t.choose(e.now())
 	t.settle(e.now())
 	t.attach(next) // now that the programs know what to take: those of an earlier agent may have had other maps
+	if len(t.byEnds) > 0 {
+		next.limiter = t.kernel
+	}
 }
 
 // ways are those of a domain.
@@ -234,20 +249,26 @@ func lacks(p, other bpf.TunnelPlan) bool {
 func (e *Engine) keepTunnels() {
 	timer := time.NewTicker(askEvery)
 	defer timer.Stop()
+	e.tendTunnels()
 	for {
-		e.tendTunnels()
 		select {
 		case <-e.stop:
 			return
+		case x := <-e.tunnels.heard:
+			e.takeLease(x)
+			continue
 		case <-timer.C:
 		}
+		e.tendTunnels()
 	}
 }
 
 // tendTunnels is one round: what is over ends, what is wanted is asked for.
 func (e *Engine) tendTunnels() {
-	e.dropTunnels()
 	t := &e.tunnels
+	if t.idle() {
+		e.dropTunnels()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.kernel == nil {
@@ -277,17 +298,23 @@ func (e *Engine) changed(is bool) {
 	}
 }
 
-// dropTunnels takes the programs away when no tunnel is wanted and none is used any more.
+// idle reports whether the programs are there and neither wanted nor used any more.
+func (t *tunnels) idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.byEnds) == 0 && !t.leaving && !t.waiting && (t.kernel != nil || !t.cleared)
+}
+
+// dropTunnels takes the programs away, unless a new configuration wants them. Until it has the lock every worker obeys the one without.
 func (e *Engine) dropTunnels() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := &e.tunnels
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	idle := len(t.byEnds) == 0 && !t.leaving
-	if !idle || t.waiting || t.kernel == nil && t.cleared {
+	if !t.idle() || e.stopping() {
 		return
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	done, err := e.backend.DropTunnels()
 	if !done && err == nil {
 		return
@@ -343,53 +370,42 @@ func (w *worker) lease(d *Domain, m *packet.Message) {
 		w.drops[dropLease]++
 		return
 	}
-	answer, ok := w.e.tunnels.handle(w.e, packet.Ends{Src: m.To, Dst: m.From.Addr()}, x)
-	switch {
-	case !ok:
-		w.drops[dropLease]++
-	case answer.Answer:
-		buf := w.pool.Buffer(leaseRoom)
-		if buf == nil {
-			w.drops[dropReportMemory]++
-			return
-		}
-		w.send(d.Port, m.From, m.To, ecnECT0, answer.Append(buf[:0], 0))
+	select {
+	case w.e.tunnels.heard <- heardLease{packet.Ends{Src: m.To, Dst: m.From.Addr()}, x}:
+	default:
+		w.drops[dropLeaseQueue]++
 	}
 }
 
-const leaseRoom = 64
-
-// handle returns the answer to a request, and whether the message fits a tunnel. Only programs that outlive the agent may promise anything.
-func (t *tunnels) handle(e *Engine, ends packet.Ends, m ecn.Lease) (answer ecn.Lease, ok bool) {
+// takeLease handles a request or an answer that a worker heard.
+func (e *Engine) takeLease(h heardLease) {
+	t := &e.tunnels
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	x := t.byEnds[ends]
-	if x == nil || t.kernel == nil || t.leaving {
-		return answer, false
-	}
-	now := e.now()
-	if !m.Answer {
-		if !t.kernel.Kept() {
-			return answer, false
+	x := t.byEnds[h.ends]
+	switch {
+	case x == nil || t.kernel == nil || t.leaving:
+	case h.m.Answer && t.opens(x, h.m):
+		x.until = x.askedAt + h.m.For // past if that is 0
+		t.kernel.Lease(x.Tunnel, x.until)
+		if now := e.now(); t.choose(now) {
+			t.settle(now)
+			e.changed(true)
 		}
-		t.kernel.Promise(now + leaseFor)
-		x.theirs = m.Nonce
-		return ecn.Lease{Answer: true, Nonce: m.Nonce, For: leaseFor}, true
+		return
+	case !h.m.Answer && t.kernel.Kept(): // only programs that outlive the agent may promise anything
+		t.kernel.Promise(e.now() + leaseFor)
+		x.theirs = h.m.Nonce
+		e.say([]datagram{x.say(ecn.Lease{Answer: true, Nonce: h.m.Nonce, For: leaseFor}, 0)})
+		return
 	}
-	if m.Nonce != x.nonce || x.nonce == 0 {
-		return answer, false
-	}
-	// A request that left by an uplink without the programs went beside the tunnel. (The two clocks are tied but closely.)
-	if t.kernel.Asked(x.Tunnel) < x.askedAt-askEvery/2 {
-		return answer, false
-	}
-	x.until = x.askedAt + m.For // past if that is 0
-	t.kernel.Lease(x.Tunnel, x.until)
-	if t.choose(now) {
-		t.settle(now)
-		e.changed(true)
-	}
-	return answer, true
+	t.unexpected++
+}
+
+// opens reports whether an answer is that to the last request, which went into the tunnel. One that left by an uplink without the programs went
+// beside it. (The two clocks are tied but closely.)
+func (t *tunnels) opens(x *tunnel, answer ecn.Lease) bool {
+	return answer.Nonce == x.nonce && x.nonce != 0 && t.kernel.Asked(x.Tunnel) >= x.askedAt-askEvery/2
 }
 
 // tellMarks sends a CNP to where each packet that met congestion entered its tunnel.
@@ -461,6 +477,9 @@ func (t *tunnels) describe(s *agentapi.Status, now time.Duration, snap *snapshot
 			out.Problem = t.problem(w)
 		}
 		s.Tunnels = append(s.Tunnels, out)
+	}
+	if t.unexpected > 0 {
+		s.Drops[dropNames[dropLease]] += t.unexpected
 	}
 	if t.kernel == nil {
 		return

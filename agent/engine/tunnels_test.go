@@ -30,10 +30,16 @@ type passages struct {
 	noWay    bool // no request has left
 	beside   bool // requests leave beside the tunnel
 	cells    [4][4]uint64
+	busy     func() // the kernel takes its time
 }
 
-func (p *passages) Kept() bool                 { return !p.unkept }
-func (p *passages) Set(x bpf.TunnelPlan) error { p.plan = x; return nil }
+func (p *passages) Kept() bool { return !p.unkept }
+func (p *passages) wait() {
+	if p.busy != nil {
+		p.busy()
+	}
+}
+func (p *passages) Set(x bpf.TunnelPlan) error { p.wait(); p.plan = x; return nil }
 func (p *passages) Lease(t bpf.Tunnel, until time.Duration) {
 	p.leases[t] = until
 }
@@ -50,6 +56,7 @@ func (p *passages) Asked(bpf.Tunnel) time.Duration {
 	return 1<<63 - 1
 }
 func (p *passages) Attach(ifindex int) (bpf.Attachment, error) {
+	p.wait()
 	if p.refuses == ifindex {
 		return bpf.Attachment{}, errors.New("no")
 	}
@@ -170,6 +177,10 @@ func (b *tunnelBench) hearsBy(ifindex int, m ecn.Lease, from string) {
 	b.w.wanMessage(52000, &packet.Message{
 		Data: m.Append(nil, 0), From: netip.AddrPortFrom(netip.MustParseAddr(from), 52000), To: netip.MustParseAddr("192.0.2.1"), Ifindex: ifindex,
 	})
+	for len(b.w.e.tunnels.heard) > 0 {
+		b.w.e.takeLease(<-b.w.e.tunnels.heard)
+	}
+	b.w.serveCalls()
 }
 
 func (b *tunnelBench) status() agentapi.Tunnel {

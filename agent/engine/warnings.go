@@ -113,10 +113,9 @@ func (w *worker) react(s *sendFlow) {
 	}
 	switch {
 	case limited:
-		s.limited = w.e.tunnels.limit(s.key, rate, now+limitFor)
+		s.limited = w.snap.limiter != nil && w.snap.limiter.Limit(tunnelFlow(s.key), rate, limitBurst, now+limitFor) == nil
 	case s.limited:
-		w.e.tunnels.unlimit(s.key)
-		s.limited = false
+		w.unlimit(s)
 	}
 	s.warned, s.reactAt = limited || warning != csf.Warning{}, now+reactEvery
 }
@@ -130,26 +129,26 @@ func (w *worker) endReaction(s *sendFlow) {
 		s.machine.SetWarning(csf.Warning{})
 	}
 	if s.limited {
-		w.e.tunnels.unlimit(s.key)
+		w.unlimit(s)
 	}
-	s.reaction, s.warned, s.limited = nil, false, false
+	s.reaction, s.warned = nil, false
 }
 
 func tunnelFlow(key roce.FlowKey) bpf.TunnelFlow {
 	return bpf.TunnelFlow{Src: key.Src, Dst: key.Dst, QPN: uint32(key.QPN)}
 }
 
-// limit reports whether the kernel holds the flow to the rate.
-func (t *tunnels) limit(key roce.FlowKey, octetsPerSecond int64, until time.Duration) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.kernel != nil && t.kernel.Limit(tunnelFlow(key), octetsPerSecond, limitBurst, until) == nil
+// limiter is what workers use of the programs of tunnels. It comes with the snapshot, and goes when every worker obeys one without: so no lock is
+// needed, and none must be, since who attaches programs may take its time.
+type limiter interface {
+	Limit(f bpf.TunnelFlow, octetsPerSecond int64, burst, until time.Duration) error
+	Unlimit(f bpf.TunnelFlow) error
 }
 
-func (t *tunnels) unlimit(key roce.FlowKey) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.kernel != nil {
-		_ = t.kernel.Unlimit(tunnelFlow(key)) // else it ends by itself
+// unlimit frees a flow in the kernel. Without tunnels nothing goes into one, and the limit ends by itself.
+func (w *worker) unlimit(s *sendFlow) {
+	if w.snap.limiter != nil {
+		_ = w.snap.limiter.Unlimit(tunnelFlow(s.key)) // else it ends by itself too
 	}
+	s.limited = false
 }
