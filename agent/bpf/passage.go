@@ -14,6 +14,7 @@ const (
 	PlainUplink    = Passage(wanPassagePLAIN_UPLINK)      // another uplink than that of the last request
 	PlainTooBig    = Passage(wanPassagePLAIN_TOO_BIG)     // does not fit, or an earlier packet of the flow did not
 	PlainRefused   = Passage(wanPassagePLAIN_REFUSED)     // the kernel would not make room
+	PlainSuper     = Passage(wanPassagePLAIN_SUPER)       // a super-packet, which the device will cut
 	Decapsulated   = Passage(wanPassageDECAPSULATED)
 	Light          = Passage(wanPassageLIGHT)        // decapsulated, early warning consumed
 	InMalformed    = Passage(wanPassageIN_MALFORMED) // lengths or fields that contradict each other
@@ -23,14 +24,17 @@ const (
 	InNotECT       = Passage(wanPassageIN_NOT_ECT) // CE, and the inner packet can not say so
 	InRefused      = Passage(wanPassageIN_REFUSED) // the kernel would not take the outer header off
 	MarkUntold     = Passage(wanPassageMARK_UNTOLD)
+	QueueEarly     = Passage(wanPassageQUEUE_EARLY)  // encapsulated too, with the early warning: the own queue is long
+	QueueSevere    = Passage(wanPassageQUEUE_SEVERE) // the same with CE
 
 	// Passages is their number.
 	Passages = int(wanPassagePASSAGES)
 )
 
 var passageNames = [Passages]string{
-	"encapsulated", "over_rate", "over_rate_not_ect", "plain_no_lease", "plain_uplink", "plain_too_big", "plain_refused",
+	"encapsulated", "over_rate", "over_rate_not_ect", "plain_no_lease", "plain_uplink", "plain_too_big", "plain_refused", "plain_super_packet",
 	"decapsulated", "light", "in_malformed", "in_checksum", "in_fragment", "in_foreign", "in_not_ect", "in_refused", "mark_untold",
+	"queue_early", "queue_severe",
 }
 
 // String is the passage as a metric label.

@@ -34,6 +34,7 @@ type TunnelSite struct {
 	Prefixes []netip.Prefix
 	Tunnels  []Tunnel // what comes through any of them is taken
 	Use      int      // index of the tunnel that flows take while it has a lease; -1: none
+	VeRoCE   uint16   // UDP port of veRoCE that travels in tunnels; 0: none does
 }
 
 // TunnelPlan is everything that the programs of the tunnels must know.
@@ -57,6 +58,7 @@ type Tunnels struct {
 	hooks
 	kernel  wanObjects
 	entries []tunnelEntry
+	chances []chancesEntry // by the same index
 	promise *atomic.Uint64
 	mapped  [][]byte
 	marks   *ringbuf.Reader
@@ -75,6 +77,11 @@ type tunnelEntry struct {
 }
 
 var _ = [1]struct{}{}[unsafe.Sizeof(tunnelEntry{})-unsafe.Sizeof(wanTunnel{})]
+
+// chancesEntry mirrors struct chances of wan_queue.h.
+type chancesEntry struct{ until, marked, severe atomic.Uint64 }
+
+var _ = [1]struct{}{}[unsafe.Sizeof(chancesEntry{})-unsafe.Sizeof(wanChances{})]
 
 const (
 	mostTunnels = 256
@@ -134,6 +141,7 @@ func (t *Tunnels) load(c TunnelConfig) error {
 	}
 	for i := range t.entries {
 		t.entries[i].until.Store(0)
+		t.chances[i].until.Store(0)
 		t.free = append(t.free, uint32(i))
 	}
 	if t.pins == nil {
@@ -152,12 +160,18 @@ func (t *Tunnels) mapMemory() error {
 		return err
 	}
 	t.mapped = append(t.mapped, entries)
+	chances, err := mapPages(t.kernel.CremWanChances, memoryOf[chancesEntry](mostTunnels))
+	if err != nil {
+		return err
+	}
+	t.mapped = append(t.mapped, chances)
 	promise, err := mapPages(t.kernel.CremWanPromise, memoryOf[uint64](1))
 	if err != nil {
 		return err
 	}
 	t.mapped = append(t.mapped, promise)
 	t.entries = unsafe.Slice((*tunnelEntry)(unsafe.Pointer(unsafe.SliceData(entries))), mostTunnels)
+	t.chances = unsafe.Slice((*chancesEntry)(unsafe.Pointer(unsafe.SliceData(chances))), mostTunnels)
 	t.promise = (*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(promise)))
 	return nil
 }
@@ -232,6 +246,7 @@ func (t *Tunnels) Set(plan TunnelPlan) error {
 	for w, i := range t.index {
 		if !slices.Contains(wanted, w) {
 			t.entries[i].until.Store(0)
+			t.chances[i].until.Store(0)
 			delete(t.index, w)
 			t.free = append(t.free, i)
 		}
@@ -304,7 +319,7 @@ func (t *Tunnels) placesOf(plan TunnelPlan) map[wanNetmask]wanPlace {
 		}
 	}
 	for i, s := range plan.Sites {
-		place := wanPlace{Site: uint32(i + 1), Tunnel: noTunnel}
+		place := wanPlace{Site: uint32(i + 1), Tunnel: noTunnel, VerocePort: s.VeRoCE}
 		if s.Use >= 0 {
 			place.Tunnel = t.index[s.Tunnels[s.Use]]
 		}
@@ -343,6 +358,24 @@ func (t *Tunnels) Asked(w Tunnel) time.Duration {
 	}
 	return 0
 }
+
+// Mark has packets that go into a tunnel marked in their outer header, until a time on the clock of packet.Now: with either mark by the chance marked,
+// with CE by severe, which is not more. Not-ECT and CE stay as they are, and so does everything where the outer header is always Not-ECT.
+func (t *Tunnels) Mark(w Tunnel, marked, severe float64, until time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i, ok := t.index[w]
+	if !ok {
+		return
+	}
+	c := &t.chances[i]
+	c.marked.Store(uint64(marked * chanceOne))
+	c.severe.Store(uint64(severe * chanceOne))
+	c.until.Store(uint64(until))
+}
+
+// chanceOne is what the programs mean by always.
+const chanceOne = 1 << 32
 
 // Promise notes until when another site may send into a tunnel to this node: so long the programs must stay attached.
 func (t *Tunnels) Promise(until time.Duration) {
@@ -414,10 +447,11 @@ func (t *Tunnels) Unlimit(f TunnelFlow) error {
 	return nil
 }
 
-// Mark tells that packets of a flow met congestion in a tunnel to this node.
+// Mark tells that packets of a flow met congestion in a tunnel to this node, or in the queue before the tunnel that they take from it.
 type Mark struct {
 	Flow          TunnelFlow
 	Severe        bool // CE; else the early warning
+	Own           bool // the queue is this node's
 	Local, Remote netip.Addr
 }
 
@@ -426,7 +460,8 @@ type met struct {
 	flow  struct{ src, dst [16]byte }
 	qpn   uint32
 	level uint8
-	_     [3]byte
+	own   uint8
+	_     [2]byte
 	ends  wanEnds
 }
 
@@ -445,7 +480,7 @@ func (t *Tunnels) ReadMark() (Mark, error) {
 		m := (*met)(unsafe.Pointer(unsafe.SliceData(r.RawSample)))
 		addr := func(b [16]byte) netip.Addr { return netip.AddrFrom16(b).Unmap() }
 		return Mark{
-			Flow: TunnelFlow{Src: addr(m.flow.src), Dst: addr(m.flow.dst), QPN: m.qpn}, Severe: m.level == levelSevere,
+			Flow: TunnelFlow{Src: addr(m.flow.src), Dst: addr(m.flow.dst), QPN: m.qpn}, Severe: m.level == levelSevere, Own: m.own != 0,
 			Local: addr(m.ends.Local), Remote: addr(m.ends.Remote),
 		}, nil
 	}
@@ -470,7 +505,7 @@ func (t *Tunnels) Close() error {
 	if t.pins != nil {
 		errs = append(errs, t.pins.close())
 	}
-	t.links, t.mapped, t.entries, t.pins = nil, nil, nil, nil
+	t.links, t.mapped, t.entries, t.chances, t.pins = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 
@@ -480,7 +515,7 @@ func RemoveTunnels(pinDir string) error { return uninstall(tunnelDir(pinDir)) }
 
 func (m *wanMaps) byName() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		wanMapCremWanCells: m.CremWanCells, wanMapCremWanCounts: m.CremWanCounts, wanMapCremWanEnds: m.CremWanEnds,
+		wanMapCremWanCells: m.CremWanCells, wanMapCremWanChances: m.CremWanChances, wanMapCremWanCounts: m.CremWanCounts, wanMapCremWanEnds: m.CremWanEnds,
 		wanMapCremWanLimits: m.CremWanLimits, wanMapCremWanMarks: m.CremWanMarks, wanMapCremWanPlaces: m.CremWanPlaces,
 		wanMapCremWanPromise: m.CremWanPromise, wanMapCremWanTold: m.CremWanTold, wanMapCremWanTunnels: m.CremWanTunnels,
 		wanMapCremWanWide: m.CremWanWide,

@@ -13,6 +13,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type wanChances struct {
+	_      structs.HostLayout
+	Until  uint64
+	Marked uint64
+	Severe uint64
+}
+
 type wanEnd struct {
 	_      structs.HostLayout
 	Site   uint32
@@ -56,22 +63,27 @@ const (
 	wanPassagePLAIN_UPLINK      wanPassage = 4
 	wanPassagePLAIN_TOO_BIG     wanPassage = 5
 	wanPassagePLAIN_REFUSED     wanPassage = 6
-	wanPassageDECAPSULATED      wanPassage = 7
-	wanPassageLIGHT             wanPassage = 8
-	wanPassageIN_MALFORMED      wanPassage = 9
-	wanPassageIN_CHECKSUM       wanPassage = 10
-	wanPassageIN_FRAGMENT       wanPassage = 11
-	wanPassageIN_FOREIGN        wanPassage = 12
-	wanPassageIN_NOT_ECT        wanPassage = 13
-	wanPassageIN_REFUSED        wanPassage = 14
-	wanPassageMARK_UNTOLD       wanPassage = 15
-	wanPassagePASSAGES          wanPassage = 16
+	wanPassagePLAIN_SUPER       wanPassage = 7
+	wanPassageDECAPSULATED      wanPassage = 8
+	wanPassageLIGHT             wanPassage = 9
+	wanPassageIN_MALFORMED      wanPassage = 10
+	wanPassageIN_CHECKSUM       wanPassage = 11
+	wanPassageIN_FRAGMENT       wanPassage = 12
+	wanPassageIN_FOREIGN        wanPassage = 13
+	wanPassageIN_NOT_ECT        wanPassage = 14
+	wanPassageIN_REFUSED        wanPassage = 15
+	wanPassageMARK_UNTOLD       wanPassage = 16
+	wanPassageQUEUE_EARLY       wanPassage = 17
+	wanPassageQUEUE_SEVERE      wanPassage = 18
+	wanPassagePASSAGES          wanPassage = 19
 )
 
 type wanPlace struct {
-	_      structs.HostLayout
-	Site   uint32
-	Tunnel uint32
+	_          structs.HostLayout
+	Site       uint32
+	Tunnel     uint32
+	VerocePort uint16
+	Pad        uint16
 }
 
 type wanToldKey struct {
@@ -98,6 +110,7 @@ type wanTunnel struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	wanMapCremWanCells   = "crem_wan_cells"
+	wanMapCremWanChances = "crem_wan_chances"
 	wanMapCremWanCounts  = "crem_wan_counts"
 	wanMapCremWanEnds    = "crem_wan_ends"
 	wanMapCremWanLimits  = "crem_wan_limits"
@@ -164,6 +177,7 @@ type wanProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type wanMapSpecs struct {
 	CremWanCells   *ebpf.MapSpec `ebpf:"crem_wan_cells"`
+	CremWanChances *ebpf.MapSpec `ebpf:"crem_wan_chances"`
 	CremWanCounts  *ebpf.MapSpec `ebpf:"crem_wan_counts"`
 	CremWanEnds    *ebpf.MapSpec `ebpf:"crem_wan_ends"`
 	CremWanLimits  *ebpf.MapSpec `ebpf:"crem_wan_limits"`
@@ -204,6 +218,7 @@ func (o *wanObjects) Close() error {
 // It can be passed to loadWanObjects or ebpf.CollectionSpec.LoadAndAssign.
 type wanMaps struct {
 	CremWanCells   *ebpf.Map `ebpf:"crem_wan_cells"`
+	CremWanChances *ebpf.Map `ebpf:"crem_wan_chances"`
 	CremWanCounts  *ebpf.Map `ebpf:"crem_wan_counts"`
 	CremWanEnds    *ebpf.Map `ebpf:"crem_wan_ends"`
 	CremWanLimits  *ebpf.Map `ebpf:"crem_wan_limits"`
@@ -218,6 +233,7 @@ type wanMaps struct {
 func (m *wanMaps) Close() error {
 	return _WanClose(
 		m.CremWanCells,
+		m.CremWanChances,
 		m.CremWanCounts,
 		m.CremWanEnds,
 		m.CremWanLimits,

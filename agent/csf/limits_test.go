@@ -429,6 +429,42 @@ func TestSection10_BreakerOpensAndRecovers(t *testing.T) {
 	}
 }
 
+// Section 10, rule 5: a mark counts whoever made it, this node too, by the queue of its uplink or the rate that congestion left the flow. A sender that
+// heeds none of them gets no repair traffic on top, until ten seconds after half of its packets or less are marked.
+func TestSection10_OwnMarksOpenTheBreaker(t *testing.T) {
+	w := protected(t, fixed(2), 1)
+	psn := roce.PSN(2)
+	second := func(ce uint32) {
+		w.f.SetWarning(Warning{Early: true, Congested: true, Withheld: 7.0 / 8}) // what the node knows of its own marks
+		for range 40 {
+			w.write(psn)
+			psn = psn.Add(1)
+			w.wait(time.Second / 40)
+		}
+		w.report(1000, 1000, func(m *wire.LossReport) { m.Interval, m.CEMarked = 1e6, ce })
+	}
+	second(500)
+	if w.f.State() != Protecting {
+		t.Fatalf("state %v with half of the packets marked, which is not above fifty percent", w.f.State())
+	}
+	second(501)
+	if w.f.State() != Suspended || w.f.Explain().Why != WhyBreaker {
+		t.Fatalf("state %v with more than half of the packets marked", w.f.State())
+	}
+	for range 9 {
+		second(500)
+		if w.f.State() != Suspended {
+			t.Fatal("back before ten seconds")
+		}
+	}
+	for range 3 {
+		second(500)
+	}
+	if w.f.State() != Protecting {
+		t.Errorf("state %v twelve seconds later", w.f.State())
+	}
+}
+
 func TestSection10_BreakerStartsAnewWithEveryBadWindow(t *testing.T) {
 	var b breaker
 	now := start

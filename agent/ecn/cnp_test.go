@@ -185,3 +185,46 @@ func TestWANECN_CNPsAreLimited(t *testing.T) {
 		t.Errorf("%d in a second, want 100 and a burst of 10", sent)
 	}
 }
+
+// A mark of the node itself counts as a CNP, and the one that its egress sends about it does not count again: the ingress reacts to it once. What else
+// congests the flow is told by further CNPs, which count.
+func TestWANECN_OwnMarksCountOnce(t *testing.T) {
+	const every, echo = 10 * time.Millisecond, time.Second
+	r := NewReceiver(ReceiverConfig{Domain: func(netip.Addr, uint32) bool { return true }, MaxAge: 5 * time.Second, Every: every, Echo: echo, Senders: 4, Flows: 4})
+	s := NewSender(SenderConfig{Node: 1, Start: 1000, Every: time.Millisecond, PerSecond: 1e6, Flows: 4})
+	now := time.Second
+	cnp := func(level Level) DropReason {
+		x, why := s.Notify(now, uint64(now.Microseconds()), flow4, level)
+		if why != DropNone {
+			t.Fatal(why)
+		}
+		_, why = r.Handle(now, uint64(now.Microseconds()), netip.MustParseAddr("192.0.2.9"), x.Append(nil), nil)
+		return why
+	}
+	for _, level := range []Level{LevelEarly, LevelSevere} {
+		now += 10 * every
+		if why := r.Own(now, flow4, level); why != DropNone {
+			t.Fatalf("%v: %v", level, why)
+		}
+		if why := r.Own(now+every-1, flow4, level); why != DropLimit {
+			t.Errorf("%v, again within the interval: %v", level, why)
+		}
+		now += 5 * every // a round trip
+		if why := cnp(level); why != DropEcho {
+			t.Errorf("%v, the egress tells of it: %v", level, why)
+		}
+		if now += every; cnp(level) != DropNone {
+			t.Errorf("%v, another mark", level)
+		}
+		now += every
+		if why := r.Own(now, flow4, level); why != DropNone {
+			t.Fatalf("%v: %v", level, why)
+		}
+		if now += echo; cnp(level) != DropNone {
+			t.Errorf("%v, long after the own mark", level)
+		}
+	}
+	if got := r.Stats(); got.Own != [3]uint64{0, 2, 2} || got.Accepted != [3]uint64{0, 2, 2} || got.Drops[DropEcho] != 2 {
+		t.Errorf("%+v", got)
+	}
+}

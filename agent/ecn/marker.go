@@ -17,7 +17,7 @@ type MarkerConfig struct {
 	// EarlyMax is the probability of an early warning at T2 and above, CEMax that of CE just below T3; 0: 1 and 0.5.
 	EarlyMax, CEMax float64
 	Average         time.Duration // time constant of the average, so that micro-bursts do not count
-	Random          func() uint32 // uniform
+	Random          func() uint32 // uniform; of Mark alone
 }
 
 // check returns what makes the thresholds unusable.
@@ -34,8 +34,6 @@ func (c *MarkerConfig) check() error {
 		return errors.New("wan: marking probabilities must be above 0 and at most 1")
 	case c.Average <= 0:
 		return errors.New("wan: the time constant of the average queue must be above 0")
-	case c.Random == nil:
-		return errors.New("wan: a marker needs a random source")
 	}
 	return nil
 }
@@ -90,8 +88,8 @@ func (m *Marker) Sample(now time.Duration, queue int64) {
 	m.queue = float64(max(queue, 0))
 }
 
-// probabilities returns that of any mark and that of CE. Neither falls when the average grows.
-func (m *Marker) probabilities() (any, severe float64) {
+// Chances returns the probability of any mark and that of CE, for who marks by them. Neither falls when the average grows.
+func (m *Marker) Chances() (any, severe float64) {
 	c := &m.config
 	t1, t2, t3 := float64(c.T1), float64(c.T2), float64(c.T3)
 	switch {
@@ -109,7 +107,7 @@ func (m *Marker) probabilities() (any, severe float64) {
 // Mark returns the outer ECN field that a packet leaves with, and the level that a CNP should tell of it. One draw decides both marks, so
 // that the same draw never gives less at a longer queue. Not-ECT is never marked; what is CE stays CE, and was counted where it was set.
 func (m *Marker) Mark(c Codepoint) (Codepoint, Level) {
-	early, severe := m.probabilities()
+	early, severe := m.Chances()
 	c &= codepointMask
 	if early == 0 || c == CE {
 		m.stats.Unmarked++

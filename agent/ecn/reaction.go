@@ -63,13 +63,22 @@ func NewReaction(c ReactionConfig) *Reaction {
 	if c.Period <= 0 {
 		c.Period = 10 * time.Millisecond
 	}
-	if c.LeastRate <= 0 {
-		c.LeastRate = 1e6
-	}
 	if c.Burst <= 0 {
 		c.Burst = time.Millisecond
 	}
-	return &Reaction{config: c, share: 1}
+	r := &Reaction{config: c, share: 1}
+	r.SetLeastRate(c.LeastRate)
+	return r
+}
+
+// SetLeastRate makes octetsPerSecond what no cut goes below; 0 stands for the default. A limit below it is raised to it at once; with a lower one the next
+// cuts go deeper.
+func (r *Reaction) SetLeastRate(octetsPerSecond int64) {
+	if octetsPerSecond <= 0 {
+		octetsPerSecond = 1e6
+	}
+	r.config.LeastRate = octetsPerSecond
+	r.rate = max(r.rate, float64(octetsPerSecond))
 }
 
 // Stats returns the counters, alive as long as the reaction.

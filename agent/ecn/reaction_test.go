@@ -102,3 +102,33 @@ func TestReactionIsBounded(t *testing.T) {
 		t.Errorf("%v allocations a packet", n)
 	}
 }
+
+// What no cut goes below may change while a limit is in force. More raises the limit at once, up to none; less lets the next cut go deeper.
+func TestWANECN_LeastRateChanges(t *testing.T) {
+	r := NewReaction(ReactionConfig{LeastRate: 60e6})
+	send(r, 0, 50*time.Millisecond, 1e8)
+	now := 50 * time.Millisecond
+	rate := func() int64 {
+		n, _ := r.Rate(now)
+		return n
+	}
+	for range 3 {
+		r.Handle(now, LevelSevere)
+	}
+	if got := rate(); got != 60e6 {
+		t.Fatalf("rate %d, want the least one", got)
+	}
+	if r.SetLeastRate(80e6); rate() != 80e6 {
+		t.Errorf("rate %d after the least one rose to 80 MB", rate())
+	}
+	if r.SetLeastRate(10e6); rate() != 80e6 {
+		t.Errorf("rate %d after the least one fell", rate())
+	}
+	if r.Handle(now, LevelSevere); rate() != 60e6 {
+		t.Errorf("rate %d after a cut, want 3/4 of 80 MB", rate())
+	}
+	r.SetLeastRate(200e6)
+	if n, limited := r.Rate(now); limited {
+		t.Errorf("held to %d, and it sends less than what every flow keeps", n)
+	}
+}

@@ -18,12 +18,14 @@ type ReceiverConfig struct {
 	MaxAge         time.Duration                           // of a timestamp, in transit and by the difference of clocks
 	Every          time.Duration                           // at most one CNP a flow and level is acted upon
 	Early, Severe  time.Duration                           // least local queue delay that a level does not contradict
+	Echo           time.Duration                           // how long after a mark of this node the CNP for it may come
 	Senders, Flows int                                     // most that are remembered
 }
 
 // ReceiverStats is the counters of a Receiver.
 type ReceiverStats struct {
 	Accepted       [LevelSevere + 1]uint64 // by Level
+	Own            [LevelSevere + 1]uint64 // marks of this node acted upon, by Level
 	SendersEvicted uint64
 	FlowsEvicted   uint64
 	Drops          [DropReasons]uint64
@@ -33,7 +35,7 @@ type ReceiverStats struct {
 type Receiver struct {
 	config  ReceiverConfig
 	senders *flowtable.Table[sequences]
-	flows   *flowtable.Table[paced]
+	flows   *flowtable.Table[told]
 	stats   ReceiverStats
 }
 
@@ -46,7 +48,7 @@ type sequences struct {
 
 // NewReceiver returns a receiver that has seen nothing. Without Domain it believes nobody.
 func NewReceiver(c ReceiverConfig) *Receiver {
-	return &Receiver{config: c, senders: flowtable.New[sequences](c.Senders), flows: flowtable.New[paced](c.Flows)}
+	return &Receiver{config: c, senders: flowtable.New[sequences](c.Senders), flows: flowtable.New[told](c.Flows)}
 }
 
 // Stats returns the counters, alive as long as the receiver.
@@ -75,11 +77,40 @@ func (r *Receiver) Handle(now time.Duration, wall uint64, from netip.Addr, b []b
 	if local != nil && r.contradicts(x.Level, local(x.Flow)) {
 		return CNP{}, r.drop(DropContradict)
 	}
-	if !r.paced(x.Flow).allows(now, x.Level, r.config.Every) {
+	f := r.told(x.Flow)
+	if f.echo(now, x.Level) {
+		return CNP{}, r.drop(DropEcho)
+	}
+	if !f.allows(now, x.Level, r.config.Every) {
 		return CNP{}, r.drop(DropLimit)
 	}
 	r.stats.Accepted[x.Level]++
 	return x, DropNone
+}
+
+// Own takes a mark that this node itself, as marking node, gave a packet of the flow, within the limits of CNPs. The egress meets the mark too and
+// tells of it: one CNP of this level is its echo, and not acted upon again.
+func (r *Receiver) Own(now time.Duration, flow Flow, level Level) DropReason {
+	f := r.told(flow)
+	if !f.allows(now, level, r.config.Every) {
+		return r.drop(DropLimit)
+	}
+	f.echoes[level] = now + r.config.Echo
+	r.stats.Own[level]++
+	return DropNone
+}
+
+// told is what was told of a flow lately.
+type told struct {
+	paced
+	echoes [LevelSevere + 1]time.Duration // until when a CNP of each level is an echo
+}
+
+// echo reports whether a CNP is one, and that it has come.
+func (t *told) echo(now time.Duration, level Level) bool {
+	is := now < t.echoes[level]
+	t.echoes[level] = 0
+	return is
 }
 
 // fresh checks timestamp and sequence, and remembers the sequence. A sequence of the future would shut its node out for as long as it is
@@ -150,7 +181,7 @@ func (r *Receiver) contradicts(level Level, o Observation) bool {
 	return o.Delay < r.config.Early
 }
 
-func (r *Receiver) paced(flow Flow) *paced {
+func (r *Receiver) told(flow Flow) *told {
 	if p := r.flows.Get(flow); p != nil {
 		return p
 	}

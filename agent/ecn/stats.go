@@ -23,12 +23,13 @@ const (
 	DropLimit                 // over the limit of a flow
 	DropTotal                 // over the limit in all
 	DropTable                 // no room for another sender or flow
+	DropEcho                  // CNP for a mark of this node's own, which was acted upon
 	DropReasons               // number of reasons
 )
 
 var dropNames = [DropReasons]string{
 	"none", "malformed", "too_big", "not_ours", "checksum", "fragment", "protocol", "not_ect", "foreign", "old", "future", "replayed",
-	"contradicted", "flow_limit", "total_limit", "table_full",
+	"contradicted", "flow_limit", "total_limit", "table_full", "echo",
 }
 
 // String returns the reason as metrics name it.

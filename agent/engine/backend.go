@@ -36,6 +36,8 @@ type Backend interface {
 	DropTunnels() (done bool, err error)
 	Counters() (map[string]uint64, error)
 	PortCounters(ifindex int) (uplink.Counters, error)
+	// Queued is the octets that wait before an interface.
+	Queued(ifindex int) (int64, error)
 	FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error)
 	WatchUplinks(ctx context.Context, changed func()) error
 	Leads(to netip.Prefix) ([]uplink.Lead, error)
@@ -55,6 +57,8 @@ type Tunnels interface {
 	Lease(t bpf.Tunnel, until time.Duration)
 	Leased(t bpf.Tunnel) (until time.Duration, ifindex int)
 	Asked(bpf.Tunnel) time.Duration // when the last request went into it; 0: none did
+	// Mark has packets into a tunnel marked, by the chances of any mark and of CE.
+	Mark(t bpf.Tunnel, marked, severe float64, until time.Duration)
 	Promise(until time.Duration)
 	Promised() time.Duration
 	limiter
@@ -198,6 +202,9 @@ func (l *Linux) Counters() (map[string]uint64, error) {
 func (l *Linux) PortCounters(ifindex int) (uplink.Counters, error) {
 	return uplink.ReadCounters(ifindex)
 }
+
+// Queued implements Backend.
+func (l *Linux) Queued(ifindex int) (int64, error) { return uplink.Queued(ifindex) }
 
 // FindUplinks implements Backend.
 func (l *Linux) FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error) {

@@ -55,7 +55,11 @@ type WAN struct {
 	Compatibility bool     // outer headers are Not-ECT always
 	PathMTU       int      // octets of the largest IP packet between gateways; 0: the uplinks'
 	LeastRate     int64    // octets per second that congestion leaves every flow
+	Queue         Queue    // of the uplink, by which outer headers are marked; the zero value: by none
 }
+
+// Queue is two thresholds of an average queue, in octets; Severe is over Early.
+type Queue struct{ Early, Severe int64 }
 
 // Rule says which profile protects which flows.
 type Rule struct {

@@ -228,7 +228,9 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		pairs:      newPairing(),
 		ports:      make(map[int]*port),
 		letters:    make(chan *letter, 4096),
-		calls:      make(chan func(), 16),
+		saying:     make(chan []datagram, 64),
+		marks:      make(chan ownMark, marksWaiting),
+		calls:      make(chan func() bool, 16),
 	}
 	w.cnps = w.newReceiver()
 	return w, nil
@@ -446,6 +448,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	go e.watchSecurity(ctx)
 	e.running.Go(e.readPorts)
 	e.running.Go(e.keepTunnels)
+	e.running.Go(e.keepMarking)
 	watching := make(chan error, 1)
 	go func() { watching <- e.backend.WatchUplinks(ctx, e.reapply) }()
 	var err error

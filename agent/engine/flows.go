@@ -41,6 +41,7 @@ type sendFlow struct {
 	last    time.Duration
 	packets uint64
 	gone    bool
+	told    uint64 // number of the last report that has it
 
 	reaction *ecn.Reaction // to congestion in the WAN; nil: the flow's domain has no tunnels
 	warned   bool          // it is in force
@@ -121,9 +122,10 @@ type recvFlow struct {
 	missed      uint64        // packets that passed without a copy, as the kernel counts them
 	unseen      time.Duration // frames of the ring up to this time, and the next one, may come after such packets; 0: none
 	sure        sureRanges
-	holding     bool // in the worker's list of flows to hand back
-	busy        bool // in the worker's list of flows that changed in this batch
-	reportDrops bool // the domain wants drops reported
+	holding     bool   // in the worker's list of flows to hand back
+	busy        bool   // in the worker's list of flows that changed in this batch
+	reportDrops bool   // the domain wants drops reported
+	told        uint64 // number of the last report that has it
 }
 
 // held is how many packets that the kernel held have come out of the ring, as the kernel counts them.

@@ -340,6 +340,9 @@ func (w *worker) forgetRecv(r *recvFlow) {
 // dismiss takes the flow out of every table of the worker; what it holds goes on.
 func (w *worker) dismiss(r *recvFlow) {
 	w.releaseHeld(r)
+	if w.telling != nil {
+		w.telling.addReceiving(r)
+	}
 	w.ended.add(r.describe(), "crf_")
 	w.timers.set(&r.timed, roce.Never)
 	delete(w.receiving, r.id)

@@ -231,6 +231,9 @@ func (w *worker) acked(pkt *roce.Packet, psn roce.PSN, space roce.Space) {
 
 // endedSend keeps the totals of a flow whose machine ends.
 func (w *worker) endedSend(s *sendFlow) {
+	if w.telling != nil {
+		w.telling.addSending(s)
+	}
 	w.ended.add(s.describe(), "csf_")
 	w.endedSites.addReports(s)
 }

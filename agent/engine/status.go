@@ -4,6 +4,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,8 +22,18 @@ import (
 // askTimeout bounds how long a status call waits for a worker that hangs.
 const askTimeout = time.Second
 
-// report is what one worker says about itself.
+// tellFor is how long a worker tells of itself in a batch. What it says of thousands of flows takes tenths of a second, and after 10 ms it would count
+// as dead.
+const tellFor = 500 * time.Microsecond
+
+// report is what one worker says about itself, in as many batches as it takes. Flows that end meanwhile are in it as they ended, so that no counter
+// goes back.
 type report struct {
+	withFlows bool
+	number    uint64      // of the worker's reports; 0: not begun
+	sending   []*sendFlow // that are still to be told
+	receiving []*recvFlow
+
 	status   agentapi.Worker
 	flows    []agentapi.Flow
 	counts   agentapi.FlowCount
@@ -33,13 +44,19 @@ type report struct {
 	drops    map[string]uint64
 }
 
-// ask runs f on every worker's own goroutine, between batches, and waits. It reports which workers answered in time.
-func (e *Engine) ask(f func(w *worker)) []bool {
+// ask runs f on every worker's own goroutine, between batches, until it is done, and waits. It reports which workers answered in time.
+func (e *Engine) ask(f func(w *worker) (done bool)) []bool {
 	done := make([]chan struct{}, len(e.workers))
 	answered := make([]bool, len(e.workers))
 	for i, w := range e.workers {
 		done[i] = make(chan struct{})
-		call := func() { f(w); close(done[i]) }
+		call := func() bool {
+			ready := f(w)
+			if ready {
+				close(done[i])
+			}
+			return ready
+		}
 		select {
 		case w.calls <- call:
 		default:
@@ -99,8 +116,11 @@ func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
 	if snap == nil {
 		return s, nil
 	}
-	reports := make([]*report, len(e.workers))
-	answered := e.ask(func(w *worker) { reports[w.id] = w.report(withFlows) })
+	reports := make([]report, len(e.workers))
+	for i := range reports {
+		reports[i].withFlows = withFlows
+	}
+	answered := e.ask(func(w *worker) bool { return w.tell(&reports[w.id]) })
 	var flows []agentapi.Flow
 	sites := siteSums{}
 	for i := range e.workers {
@@ -108,7 +128,7 @@ func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
 			s.AppliedGeneration = 0
 			continue
 		}
-		r := reports[i]
+		r := &reports[i]
 		s.Workers[i] = r.status
 		s.Memory.InUse += r.status.PoolInUse
 		s.Memory.Held += r.held
@@ -214,17 +234,38 @@ func (d *Domain) securityReason() string {
 	return agentapi.ReasonSecured
 }
 
-// report runs on the worker's goroutine.
-func (w *worker) report(withFlows bool) *report {
-	r := &report{
-		status: agentapi.Worker{
-			ID: w.id, Batches: w.batches, Flows: len(w.sending) + len(w.receiving),
-			PoolInUse: w.pool.InUse(), PoolLimit: w.pool.Limit(), LastBeatAge: w.beatAge().Seconds(),
-			Realtime: w.realtime.Load(),
-		},
-		counts:   agentapi.FlowCount{ProtectedBy: map[string]int{}},
-		counters: map[string]uint64{}, drops: map[string]uint64{}, sites: siteSums{},
+// tell goes on with a report for a while, on the worker's goroutine, and reports whether it is whole.
+func (w *worker) tell(r *report) bool {
+	if r.number == 0 {
+		w.begin(r)
 	}
+	for until := w.e.now() + tellFor; w.e.now() < until; {
+		switch {
+		case len(r.sending) > 0:
+			r.addSending(r.sending[0])
+			r.sending = r.sending[1:]
+		case len(r.receiving) > 0:
+			r.addReceiving(r.receiving[0])
+			r.receiving = r.receiving[1:]
+		default:
+			w.telling = nil
+			return true
+		}
+	}
+	return false
+}
+
+// begin fills in all but the flows, and notes which they are.
+func (w *worker) begin(r *report) {
+	w.reportNo++
+	r.number, w.telling = w.reportNo, r
+	r.status = agentapi.Worker{
+		ID: w.id, Batches: w.batches, Flows: len(w.sending) + len(w.receiving),
+		PoolInUse: w.pool.InUse(), PoolLimit: w.pool.Limit(), LastBeatAge: w.beatAge().Seconds(),
+		Realtime: w.realtime.Load(),
+	}
+	r.counts = agentapi.FlowCount{ProtectedBy: map[string]int{}}
+	r.counters, r.drops, r.sites = map[string]uint64{}, map[string]uint64{}, siteSums{}
 	for i, n := range w.counters {
 		r.counters[counterNames[i]] = n
 	}
@@ -237,27 +278,38 @@ func (w *worker) report(withFlows bool) *report {
 	r.sites.merge(w.endedSites)
 	merge(r.counters, w.ended.counters)
 	merge(r.drops, w.ended.drops)
-	for _, s := range w.sending {
-		r.counts.Sending++
-		r.sites.addReports(s)
-		f := s.describe()
-		if s.machine != nil && s.machine.State() == csf.Protecting {
-			r.counts.Protected++
-			r.counts.ProtectedBy[s.key.Transport.String()]++
-			r.sites.add(s)
-		}
-		if s.machine != nil {
-			r.addMTU(s.machine.Stats())
-		}
-		r.add(f, "csf_", withFlows)
+	r.sending = slices.AppendSeq(make([]*sendFlow, 0, len(w.sending)), maps.Values(w.sending))
+	r.receiving = slices.AppendSeq(make([]*recvFlow, 0, len(w.receiving)), maps.Values(w.receiving))
+}
+
+// addSending tells of a leaving flow, once.
+func (r *report) addSending(s *sendFlow) {
+	if s.told == r.number {
+		return
 	}
-	for _, x := range w.receiving {
-		r.counts.Receiving++
-		f := x.describe()
-		r.held += int64(x.machine.Stats().Holding)
-		r.add(f, "crf_", withFlows)
+	s.told = r.number
+	r.counts.Sending++
+	r.sites.addReports(s)
+	if s.machine != nil && s.machine.State() == csf.Protecting {
+		r.counts.Protected++
+		r.counts.ProtectedBy[s.key.Transport.String()]++
+		r.sites.add(s)
 	}
-	return r
+	if s.machine != nil {
+		r.addMTU(s.machine.Stats())
+	}
+	r.add(s.describe(), "csf_")
+}
+
+// addReceiving tells of an arriving flow, once.
+func (r *report) addReceiving(f *recvFlow) {
+	if f.told == r.number {
+		return
+	}
+	f.told = r.number
+	r.counts.Receiving++
+	r.held += int64(f.machine.Stats().Holding)
+	r.add(f.describe(), "crf_")
 }
 
 // addMTU notes a flow whose repairs do not fit the uplink.
@@ -271,14 +323,14 @@ func (r *report) addMTU(s *csf.Stats) {
 	}
 }
 
-func (r *report) add(f agentapi.Flow, prefix string, withFlows bool) {
+func (r *report) add(f agentapi.Flow, prefix string) {
 	for name, n := range f.Counters {
 		r.counters[prefix+name] += n
 	}
 	for name, n := range f.Drops {
 		r.drops[prefix+name] += n
 	}
-	if withFlows {
+	if r.withFlows {
 		r.flows = append(r.flows, f)
 	}
 }
@@ -308,6 +360,7 @@ func (w *worker) reportIO(r *report) {
 	for level, n := range w.cnps.Stats().Accepted {
 		if level != int(ecn.LevelNone) && len(w.snap.ends) > 0 {
 			r.counters["cnp_received_"+ecn.Level(level).String()] += n
+			r.counters["cnp_own_"+ecn.Level(level).String()] += w.cnps.Stats().Own[level]
 		}
 	}
 	for i, n := range w.cnps.Stats().Drops {

@@ -182,6 +182,12 @@ func TestWANECN_TunnelsOfADomain(t *testing.T) {
 			t.Errorf("pathMTU %d: %d octets, want %d", path, got, want)
 		}
 	}
+	for _, enabled := range []bool{false, true} {
+		d.Transports.VeRoCE = roce.VeRoCESettings{Enabled: enabled, Port: 4800}
+		if got := s.ways(d, local, "node")[0].veroce; got != 0 != enabled || enabled && got != 4800 {
+			t.Errorf("veRoCE protected %v: packets to port %d travel too", enabled, got)
+		}
+	}
 	d.WAN.Sites = []string{"north"}
 	if ways := s.ways(d, local, "node"); len(ways) > 0 {
 		t.Errorf("tunnels to %s, which is not named", ways[0].site)
@@ -284,13 +290,15 @@ func TestWANECN_WhoIsBelieved(t *testing.T) {
 	s := b.w.sending[leaving]
 	for name, c := range map[string]struct {
 		transport roce.Transport
+		veroce    bool // is the domain's
 		sites     []string
 		want      bool
 	}{
-		"RoCEv2": {roce.RoCEv2, []string{"west"}, true}, "MRC": {roce.MRC, []string{"west"}, true}, "veRoCE has a port of its own": {roce.VeRoCE, []string{"west"}, false},
-		"a site without a tunnel": {roce.RoCEv2, []string{"north"}, false},
+		"RoCEv2": {roce.RoCEv2, false, []string{"west"}, true}, "MRC": {roce.MRC, false, []string{"west"}, true}, "veRoCE": {roce.VeRoCE, true, []string{"west"}, true},
+		"veRoCE of no domain":     {roce.VeRoCE, false, []string{"west"}, false},
+		"a site without a tunnel": {roce.RoCEv2, false, []string{"north"}, false},
 	} {
-		s.key.Transport, s.verdict.domain.WAN.Sites = c.transport, c.sites
+		s.key.Transport, s.verdict.domain.WAN.Sites, s.verdict.domain.Transports.VeRoCE.Enabled = c.transport, c.sites, c.veroce
 		if b.w.setReaction(s); (s.reaction != nil) != c.want {
 			t.Errorf("%s: has a reaction %v", name, s.reaction != nil)
 		}
@@ -327,6 +335,23 @@ func (b *tunnelBench) congest(t *testing.T, s *sendFlow) {
 	s.reaction.Handle(b.clock, ecn.LevelSevere)
 	if b.w.react(s); len(b.kernel.limits) != 1 || !s.limited {
 		t.Fatalf("limits %v", b.kernel.limits)
+	}
+}
+
+// WAN ECN, ingress action: what congestion leaves every flow is that of the configuration in force, also for a flow that is held to less already.
+func TestWANECN_LeastRateOfRunningLimits(t *testing.T) {
+	b := newTunnelBench(t, false)
+	s := b.w.sending[leaving]
+	b.congest(t, s)
+	if rate := b.kernel.limits[tunnelFlow(leaving)]; rate > 80e6 {
+		t.Fatalf("limited to %d octets a second, want less than 80 MB", rate)
+	}
+	c := tunnelled(true)
+	c.Domains[0].WAN.LeastRate = 90e6
+	b.use(t, c)
+	b.w.react(s)
+	if rate := b.kernel.limits[tunnelFlow(leaving)]; rate != 90e6 {
+		t.Errorf("limited to %d octets a second, want the 90 MB of the new configuration", rate)
 	}
 }
 

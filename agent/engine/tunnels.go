@@ -69,10 +69,14 @@ type way struct {
 	domain, site string
 	gateway      bool // this node is one of the own site
 	port         uint16
+	veroce       uint16         // UDP port of veRoCE; 0: its flows are not the domain's
 	prefixes     []netip.Prefix // of the other site
 	own          []netip.Prefix
 	tunnels      []*tunnel // the preferred one first
 	use          int       // index of the one that flows take; -1: none
+	queue        Queue     // by which packets are marked on their way into it
+	queued       int64     // its average, in octets
+	queueProblem string    // why it is not known
 }
 
 // tunnel is one pair of gateways.
@@ -145,7 +149,10 @@ func (s *snapshot) ways(d *Domain, local []netip.Addr, node string) (list []*way
 		if site.Name == d.Site || !slices.Contains(d.WAN.Sites, site.Name) {
 			continue
 		}
-		w := &way{domain: d.Name, site: site.Name, gateway: len(gateways) > 0, port: d.Port, prefixes: site.Prefixes, own: d.ownSite().Prefixes, use: -1}
+		w := &way{domain: d.Name, site: site.Name, gateway: len(gateways) > 0, port: d.Port, prefixes: site.Prefixes, own: d.ownSite().Prefixes, use: -1, queue: d.WAN.Queue}
+		if v := d.Transports.VeRoCE; v.Enabled {
+			w.veroce = v.Port
+		}
 		for _, here := range gateways {
 			for _, there := range site.Gateways {
 				if here.Is4() == there.Is4() {
@@ -217,7 +224,7 @@ func (t *tunnels) settle(now time.Duration) {
 
 func (t *tunnels) wanted() (p bpf.TunnelPlan) {
 	for _, w := range t.ways {
-		s := bpf.TunnelSite{Prefixes: w.prefixes, Use: w.use}
+		s := bpf.TunnelSite{Prefixes: w.prefixes, Use: w.use, VeRoCE: w.veroce}
 		for _, x := range w.tunnels {
 			s.Tunnels = append(s.Tunnels, x.Tunnel)
 		}
@@ -347,19 +354,28 @@ func (e *Engine) say(list []datagram) {
 	if len(list) == 0 || len(e.workers) == 0 {
 		return
 	}
-	w := e.workers[0]
 	select {
-	case w.calls <- func() {
-		for _, d := range list {
-			w.send(d.to.Port(), d.to, d.from, ecnECT0, d.msg)
-		}
-	}:
+	case e.workers[0].saying <- list:
 	default:
 	}
 }
 
+// speak sends what the control side wants said.
+func (w *worker) speak() {
+	for {
+		select {
+		case list := <-w.saying:
+			for _, d := range list {
+				w.send(d.to.Port(), d.to, d.from, ecnECT0, d.msg)
+			}
+		default:
+			return
+		}
+	}
+}
+
 // lease takes a request or an answer from the other end of a tunnel.
-func (w *worker) lease(d *Domain, m *packet.Message) {
+func (w *worker) lease(m *packet.Message) {
 	x, err := ecn.ParseLease(m.Data)
 	if err != nil {
 		w.drops[dropMessage]++
@@ -408,7 +424,7 @@ func (t *tunnels) opens(x *tunnel, answer ecn.Lease) bool {
 	return answer.Nonce == x.nonce && x.nonce != 0 && t.kernel.Asked(x.Tunnel) >= x.askedAt-askEvery/2
 }
 
-// tellMarks sends a CNP to where each packet that met congestion entered its tunnel.
+// tellMarks sends a CNP to where each packet that met congestion entered its tunnel. If that is here, the flow is here too.
 func (e *Engine) tellMarks(kernel Tunnels) {
 	for {
 		m, err := kernel.ReadMark()
@@ -420,6 +436,14 @@ func (e *Engine) tellMarks(kernel Tunnels) {
 }
 
 func (e *Engine) tellMark(m bpf.Mark) {
+	flow, level := ecn.Flow{Src: m.Flow.Src, Dst: m.Flow.Dst, Label: m.Flow.QPN}, ecn.LevelEarly
+	if m.Severe {
+		level = ecn.LevelSevere
+	}
+	if m.Own {
+		e.giveMark(ownMark{flow, level})
+		return
+	}
 	t := &e.tunnels
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -427,11 +451,7 @@ func (e *Engine) tellMark(m bpf.Mark) {
 	if x == nil {
 		return
 	}
-	level := ecn.LevelEarly
-	if m.Severe {
-		level = ecn.LevelSevere
-	}
-	cnp, why := t.sender.Notify(e.now(), uint64(time.Now().UnixMicro()), ecn.Flow{Src: m.Flow.Src, Dst: m.Flow.Dst, Label: m.Flow.QPN}, level)
+	cnp, why := t.sender.Notify(e.now(), uint64(time.Now().UnixMicro()), flow, level)
 	if why == ecn.DropNone {
 		e.say([]datagram{{x.Local, netip.AddrPortFrom(x.Remote, x.Port), cnp.Append(nil)}})
 	}
@@ -472,6 +492,9 @@ func (t *tunnels) describe(s *agentapi.Status, now time.Duration, snap *snapshot
 				out.Uplink = u.name
 			}
 			out.Up = until > now && out.Uplink != ""
+		}
+		if w.queue != (Queue{}) {
+			out.Queue = &agentapi.Queue{Average: w.queued, Early: w.queue.Early, Severe: w.queue.Severe, Problem: w.queueProblem}
 		}
 		if !out.Up {
 			out.Problem = t.problem(w)

@@ -31,6 +31,7 @@ type passages struct {
 	beside   bool // requests leave beside the tunnel
 	cells    [4][4]uint64
 	busy     func() // the kernel takes its time
+	chances  map[bpf.Tunnel][2]float64
 }
 
 func (p *passages) Kept() bool { return !p.unkept }
@@ -67,6 +68,9 @@ func (p *passages) Detach(ifindex int) error {
 	p.attached = slices.DeleteFunc(p.attached, func(x int) bool { return x == ifindex })
 	return nil
 }
+func (p *passages) Mark(t bpf.Tunnel, marked, severe float64, _ time.Duration) {
+	p.chances[t] = [2]float64{marked, severe}
+}
 func (p *passages) Attached() []int             { return p.attached }
 func (p *passages) Promise(until time.Duration) { p.promised = max(p.promised, until) }
 func (p *passages) Promised() time.Duration     { return p.promised }
@@ -89,6 +93,7 @@ type tunnelBench struct {
 	blind   error
 	looks   map[int]bool // the taps that look into tunnels, by their uplink
 	late    bool         // one did so after the programs were there
+	queue   int64        // octets before every uplink; below 0: can not be measured
 }
 
 // looking is a tap of a tunnelBench.
@@ -119,6 +124,13 @@ func (b *tunnelBench) FindUplinks(names []string, remote []netip.Prefix) (uplink
 	return f, err
 }
 
+func (b *tunnelBench) Queued(int) (int64, error) {
+	if b.queue < 0 {
+		return 0, errors.New("no queue")
+	}
+	return b.queue, nil
+}
+
 func (b *tunnelBench) Tunnels() (Tunnels, error) { b.loaded++; return b.kernel, nil }
 func (b *tunnelBench) DropTunnels() (bool, error) {
 	if b.clock < b.kernel.promised {
@@ -140,7 +152,7 @@ func newTunnelBench(t *testing.T, unkept bool) *tunnelBench {
 	t.Helper()
 	b := &tunnelBench{
 		bench: newBench(t, tunnelled(false)), clock: time.Hour, looks: map[int]bool{},
-		kernel: &passages{unkept: unkept, leases: map[bpf.Tunnel]time.Duration{}, limits: map[bpf.TunnelFlow]int64{}},
+		kernel: &passages{unkept: unkept, leases: map[bpf.Tunnel]time.Duration{}, limits: map[bpf.TunnelFlow]int64{}, chances: map[bpf.Tunnel][2]float64{}},
 	}
 	b.w.e.backend = b
 	b.w.e.now = func() time.Duration { return b.clock }
@@ -161,7 +173,7 @@ func (b *tunnelBench) apply(t *testing.T, on bool) {
 // said is what the worker was given to say meanwhile.
 func (b *tunnelBench) said() (all []ecn.Lease) {
 	b.box.sent = nil
-	b.w.serveCalls()
+	b.w.speak()
 	for _, m := range b.box.sent {
 		if x, err := ecn.ParseLease(m.msg); err == nil {
 			all = append(all, x)
@@ -180,7 +192,7 @@ func (b *tunnelBench) hearsBy(ifindex int, m ecn.Lease, from string) {
 	for len(b.w.e.tunnels.heard) > 0 {
 		b.w.e.takeLease(<-b.w.e.tunnels.heard)
 	}
-	b.w.serveCalls()
+	b.w.speak()
 }
 
 func (b *tunnelBench) status() agentapi.Tunnel {

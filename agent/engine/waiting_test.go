@@ -51,7 +51,7 @@ func TestWANECN_WorkersNeverWaitForTheKernel(t *testing.T) {
 			b.congest(t, s)
 			b.w.endReaction(s)
 			b.w.setReaction(s)
-			b.w.serveCalls()
+			b.w.speak()
 			b.w.report(true)
 		})
 		if waits := len(b.w.e.tunnels.heard); waits != i+1 || len(b.kernel.limits) > 0 {
@@ -72,6 +72,59 @@ func TestWANECN_WorkersNeverWaitForTheKernel(t *testing.T) {
 	}
 	if !slices.Equal(answered, []uint64{40, 41, 42}) {
 		t.Errorf("answered requests %v, want all three, in order", answered)
+	}
+}
+
+// report is a whole one.
+func (w *worker) report(withFlows bool) *report {
+	r := &report{withFlows: withFlows}
+	for !w.tell(r) {
+		continue
+	}
+	return r
+}
+
+// A worker tells of its flows a few at a time, and works in between. A flow that ends meanwhile is counted as it ended, once, and not again as long
+// as it is gone.
+func TestReportsOfManyFlowsGoOverBatches(t *testing.T) {
+	b := newTunnelBench(t, false)
+	const flows = 100
+	for i := range flows {
+		key := leaving
+		key.QPN += roce.QPN(i + 1)
+		b.w.newSendFlow(b.w.snap.uplinkOf(7), key).packets = 1
+	}
+	b.w.sending[leaving].packets = 1
+	ticks := 0
+	b.w.e.now = func() time.Duration { // a flow takes a tenth of what a batch gives
+		ticks++
+		return b.clock + time.Duration(ticks)*tellFor/10
+	}
+	r := &report{withFlows: true}
+	b.w.calls <- func() bool { return b.w.tell(r) }
+	batches := 1
+	for ; b.w.serveCalls(); batches++ {
+		if batches != 3 {
+			continue
+		}
+		for _, s := range b.w.sending {
+			b.w.forgetSend(s)
+		}
+	}
+	if batches < flows/10 || batches > flows {
+		t.Errorf("%d batches for %d flows", batches, flows)
+	}
+	if r.counts.Sending != flows+1 || len(r.flows) != flows+1 {
+		t.Errorf("told of %d flows, counted %d, want %d", len(r.flows), r.counts.Sending, flows+1)
+	}
+	first, then := r.counters, b.w.report(false).counters
+	for name, n := range first {
+		if strings.HasPrefix(name, "csf_") && then[name] != n {
+			t.Errorf("%s: %d, with flows that ended meanwhile; %d after", name, n, then[name])
+		}
+	}
+	if len(b.w.calls) > 0 || b.w.telling != nil {
+		t.Error("the report does not end")
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 func (w *worker) newReceiver() *ecn.Receiver {
 	return ecn.NewReceiver(ecn.ReceiverConfig{
 		Domain: func(from netip.Addr, _ uint32) bool { return w.snap.cfg.marks(from) },
-		MaxAge: cnpAge, Every: reactAfter, Senders: cnpFlows, Flows: cnpFlows,
+		MaxAge: cnpAge, Every: reactAfter, Echo: echoFor, Senders: cnpFlows, Flows: cnpFlows,
 	})
 }
 
@@ -50,7 +50,7 @@ func (w *worker) wanMessage(port uint16, m *packet.Message) {
 		w.drops[dropLease]++
 		return
 	case ecn.IsLease(m.Data):
-		w.lease(d, m)
+		w.lease(m)
 		return
 	}
 	x, err := ecn.ParseCNP(m.Data)
@@ -65,11 +65,11 @@ func (w *worker) wanMessage(port uint16, m *packet.Message) {
 	w.cnp(m)
 }
 
-// inTunnels are the kinds of flows that travel in tunnels: those to the port of RoCEv2.
+// inTunnels are the kinds of flows that travel in tunnels.
 var inTunnels = [...]struct {
 	space     roce.Space
 	transport roce.Transport
-}{{roce.Request, roce.RoCEv2}, {roce.Response, roce.RoCEv2}, {roce.Request, roce.MRC}}
+}{{roce.Request, roce.RoCEv2}, {roce.Response, roce.RoCEv2}, {roce.Request, roce.MRC}, {roce.Request, roce.VeRoCE}, {roce.Response, roce.VeRoCE}}
 
 // cnp acts upon a CNP for a flow of this worker.
 func (w *worker) cnp(m *packet.Message) {
@@ -77,14 +77,19 @@ func (w *worker) cnp(m *packet.Message) {
 	if why != ecn.DropNone {
 		return // the receiver counts it
 	}
-	key := roce.FlowKey{Src: x.Flow.Src, Dst: x.Flow.Dst, QPN: roce.QPN(x.Flow.Label)}
-	for _, kind := range inTunnels { // the node that was congested does not know it
+	w.congested(x.Flow, x.Level)
+}
+
+// congested has the flows that a mark may mean react.
+func (w *worker) congested(flow ecn.Flow, level ecn.Level) {
+	key := roce.FlowKey{Src: flow.Src, Dst: flow.Dst, QPN: roce.QPN(flow.Label)}
+	for _, kind := range inTunnels { // who met congestion does not know it
 		key.Space, key.Transport = kind.space, kind.transport
 		s := w.sending[key]
 		if s == nil || s.reaction == nil {
 			continue
 		}
-		s.reaction.Handle(w.now, x.Level)
+		s.reaction.Handle(w.now, level)
 		w.react(s)
 		w.timers.set(&s.timed, s.nextDeadline())
 	}
@@ -93,12 +98,14 @@ func (w *worker) cnp(m *packet.Message) {
 // setReaction gives a flow that goes into tunnels its reaction to congestion there, and takes it from others.
 func (w *worker) setReaction(s *sendFlow) {
 	d := s.verdict.domain
-	if d == nil || d.WAN == nil || s.key.Transport == roce.VeRoCE || s.verdict.site == nil || !slices.Contains(d.WAN.Sites, s.verdict.site.Name) {
+	if d == nil || d.WAN == nil || s.key.Transport == roce.VeRoCE && !d.Transports.VeRoCE.Enabled || s.verdict.site == nil || !slices.Contains(d.WAN.Sites, s.verdict.site.Name) {
 		w.endReaction(s)
 		return
 	}
 	if s.reaction == nil {
 		s.reaction = ecn.NewReaction(ecn.ReactionConfig{LeastRate: d.WAN.LeastRate})
+	} else {
+		s.reaction.SetLeastRate(d.WAN.LeastRate) // a limit in force follows when it is looked at next
 	}
 }
 

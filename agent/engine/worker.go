@@ -71,7 +71,12 @@ type worker struct {
 	frames   [batchFrames]packet.Frame
 	messages [batchMessages]packet.Message
 	letters  chan *letter
-	calls    chan func()
+	saying   chan []datagram  // of the control side
+	marks    chan ownMark     // of the packets that it sent into tunnels
+	calls    chan func() bool // what others want to know
+	call     func() bool      // the one that is being answered
+	telling  *report          // the report that it makes
+	reportNo uint64           // that it has begun
 
 	counters   [numCounters]uint64
 	drops      [numDrops]uint64
@@ -106,7 +111,7 @@ func (w *worker) run(stop <-chan struct{}) {
 //  1. obey the newest configuration
 //  2. copies of what left and of ACKs (tap)
 //  3. packets of protected flows (ring)
-//  4. messages (sockets, other workers)
+//  4. messages (sockets, other workers), marks by the own queue
 //  5. counters of the uplinks (Path Reporter), deadlines
 //  6. send and inject what came of it, give memory back
 //  7. hand flows back to the kernel whose order is whole again
@@ -117,6 +122,7 @@ func (w *worker) step() (busy bool) {
 	busy = w.readTaps()
 	busy = w.readRing() || busy
 	busy = w.readMessages() || busy
+	w.takeMarks()
 	w.takeCounters()
 	w.pollTimers()
 	w.flush()
@@ -125,8 +131,8 @@ func (w *worker) step() (busy bool) {
 	w.batches++
 	w.e.holder.Beat(w.id, w.e.now())
 	w.beatAt.Store(int64(w.now))
-	w.serveCalls()
-	return busy
+	w.speak()
+	return w.serveCalls() || busy
 }
 
 // obeyed tells that everything this worker does follows the present configuration.
@@ -206,14 +212,20 @@ func (w *worker) pollTimers() {
 	}
 }
 
-func (w *worker) serveCalls() {
+// serveCalls answers what others ask, each call as many times as it wants to go on, once a batch. It reports whether one does.
+func (w *worker) serveCalls() (more bool) {
 	for {
-		select {
-		case f := <-w.calls:
-			f()
-		default:
-			return
+		if w.call == nil {
+			select {
+			case w.call = <-w.calls:
+			default:
+				return false
+			}
 		}
+		if !w.call() {
+			return true
+		}
+		w.call = nil
 	}
 }
 

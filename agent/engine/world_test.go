@@ -378,6 +378,7 @@ func (b *backend) SetDomains(domains []bpf.Domain, local []netip.Addr) error {
 }
 func (b *backend) SetTransports(packet.Recognised, []packet.Tap) error { return nil } // the fake's are those of the world
 func (b *backend) Counters() (map[string]uint64, error)                { return nil, nil }
+func (b *backend) Queued(int) (int64, error)                           { return 0, nil }
 func (b *backend) PortCounters(int) (uplink.Counters, error)           { return uplink.Counters{}, nil }
 func (b *backend) FindUplinks([]string, []netip.Prefix) (uplink.Facts, error) {
 	f := uplink.Facts{Local: []netip.Addr{gateways[b.n.site], spares[b.n.site]}}

@@ -125,7 +125,7 @@ var (
 	requestsSent  = total("requests_sent", "REPAIR_REQUEST messages sent: for a block, for ranges of PSNs, and of both forms for copies (fallback).", labelReason)
 	lossReports   = total("loss_reports", "LOSS_REPORT messages.", labelDirection)
 	pathReports   = total("path_reports", "PATH_REPORT messages: made by this node's Path Reporter (sent), believed by its senders (received).", labelDirection)
-	notified      = total("cnp", "Notifications of congestion in tunnels: sent to where packets with marks entered them, received and acted upon.", labelDirection, labelReason)
+	notified      = total("cnp", "Notifications of congestion in tunnels: sent to where packets with marks entered them, received and acted upon, and acted upon because the own queue was long (own).", labelDirection, labelReason)
 	identified    = total("identifications", "IPv4 Identifications found for restored packets: as predicted (constant, window), solved from the invariant CRC (solved), refused.", labelReason)
 )
 
@@ -179,6 +179,7 @@ var counters = []counter{
 	{"crf_loss_reports", lossReports, []string{sent}},
 	{"cnp_sent_*", notified, []string{sent}},
 	{"cnp_received_*", notified, []string{received}},
+	{"cnp_own_*", notified, []string{"own"}},
 	{"tunnel_*", total("tunnel_packets", "Packets at tunnels between sites by what became of them (docs/metrics.md lists it). Those that begin with in_ were dropped on arrival.", labelReason), nil},
 	{"kernel_*", total("kernel_packets", "Packets on the uplinks by what the kernel program did with them (docs/metrics.md lists the reasons).", labelReason), nil},
 }

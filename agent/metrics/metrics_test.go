@@ -173,7 +173,7 @@ func TestSeriesAreBounded(t *testing.T) {
 // tunnels adds what a node with tunnels counts.
 func (n *node) tunnels() {
 	n.status.Tunnels = append(n.status.Tunnels, agentapi.Tunnel{Gateway: true, Up: true}, agentapi.Tunnel{Gateway: true}, agentapi.Tunnel{})
-	names := []string{"cnp_sent_early", "cnp_sent_severe", "cnp_received_early", "cnp_received_severe"}
+	names := []string{"cnp_sent_early", "cnp_sent_severe", "cnp_received_early", "cnp_received_severe", "cnp_own_early", "cnp_own_severe"}
 	for i := range bpf.Passages {
 		names = append(names, "tunnel_"+bpf.Passage(i).String())
 	}

@@ -124,6 +124,9 @@ func (c *conversion) wan(d *v1alpha1.NodeDomain) *engine.WAN {
 		c.problem(v1alpha1.KindDomain, d.Name, "wan mode %q is not known to this agent, which makes no tunnel: upgrade the agent, or write Normal or Compatibility", d.WAN.Mode)
 		return nil
 	}
+	if q := d.WAN.Queue; q != nil {
+		out.Queue = engine.Queue{Early: q.EarlyOctets, Severe: q.SevereOctets}
+	}
 	for _, name := range d.WAN.Sites {
 		out.Sites = append(out.Sites, string(name))
 	}

@@ -3,6 +3,7 @@
 package uplink
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -34,7 +35,8 @@ const (
 	wordReceiveDropped  = 6
 	wordSendDropped     = 7
 	wordReceiveMissed   = 15
-	wordQueueDropped    = 2 // of struct gnet_stats_queue, of four octets each
+	wordQueueBacklog    = 1 // of struct gnet_stats_queue, of four octets each
+	wordQueueDropped    = 2
 	octetsOfLinkStats   = 8 * (wordReceiveMissed + 1)
 	octetsOfQueueStatus = 4 * (wordQueueDropped + 1)
 )
@@ -45,12 +47,27 @@ func ReadCounters(index int) (Counters, error) {
 	if err != nil {
 		return Counters{}, fmt.Errorf("uplink: read the counters of interface %d: %w", index, err)
 	}
-	queue, err := queueDrops(index)
+	queue, err := rootQueue(index)
 	if err != nil {
 		return Counters{}, fmt.Errorf("uplink: read the queue of interface %d: %w", index, err)
 	}
-	c.SendDropped += queue
+	if queue != nil {
+		c.SendDropped += uint64(queue.word(wordQueueDropped))
+	}
 	return c, nil
+}
+
+// Queued returns the octets that wait in the root queueing discipline of an interface and in those below it. What the device itself has taken is
+// not among them. An interface without a queue is an error, since nothing ever waits there.
+func Queued(index int) (int64, error) {
+	queue, err := rootQueue(index)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("uplink: read the queue of interface %d: %w", index, err)
+	case queue == nil:
+		return 0, fmt.Errorf("uplink: interface %d has no queue: give it one that shapes to the line's rate, for instance with tc qdisc add dev … root tbf", index)
+	}
+	return int64(queue.word(wordQueueBacklog)), nil
 }
 
 // linkCounters are those of the interface itself.
@@ -77,35 +94,45 @@ func linkCounters(index int) (Counters, error) {
 	}, nil
 }
 
-// queueDrops are those of the root queueing discipline, which counts what those below it drop too. An interface may have none. The kernel tells
-// of a single one only by a broadcast to all who listen to changes, so all are listed.
-func queueDrops(index int) (uint64, error) {
+// queueStats is a struct gnet_stats_queue.
+type queueStats []byte
+
+func (q queueStats) word(i int) uint32 { return binary.NativeEndian.Uint32(q[4*i:]) }
+
+// rootQueue is the statistics of the root queueing discipline, which counts those below it too; nil: the interface has none. The kernel tells of a
+// single one only by a broadcast to all who listen to changes, so all are listed.
+func rootQueue(index int) (queueStats, error) {
 	queues, err := complete("queues", func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(unix.RTM_GETQDISC, unix.NLM_F_DUMP)
 		req.AddData(&nl.TcMsg{Ifindex: int32(index)})
 		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWQDISC)
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, q := range queues {
 		if len(q) < nl.SizeofTcMsg {
-			return 0, errNoAnswer
+			return nil, errNoAnswer
 		}
 		if head := nl.DeserializeTcMsg(q); int(head.Ifindex) != index || head.Parent != netlink.HANDLE_ROOT {
 			continue
 		}
+		if isNoQueue(q[nl.SizeofTcMsg:]) {
+			return nil, nil
+		}
 		all, err := attribute(q[nl.SizeofTcMsg:], tcaStats2, 0)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		queue, err := attribute(all, tcaStatsQueue, octetsOfQueueStatus)
-		if err != nil {
-			return 0, err
-		}
-		return uint64(binary.NativeEndian.Uint32(queue[4*wordQueueDropped:])), nil
+		return attribute(all, tcaStatsQueue, octetsOfQueueStatus)
 	}
-	return 0, nil
+	return nil, nil
+}
+
+// isNoQueue reports whether a queueing discipline is that of interfaces that have none.
+func isNoQueue(attributes []byte) bool {
+	kind, err := attribute(attributes, nl.TCA_KIND, 0)
+	return err == nil && string(bytes.TrimRight(kind, "\x00")) == "noqueue"
 }
 
 // errNoAnswer is a kernel that does not tell what it was asked.

@@ -61,3 +61,53 @@ func TestCountersOfAQueueThatDrops(t *testing.T) {
 		}
 	})
 }
+
+// WAN ECN, two thresholds: what waits before an uplink is measured, with one queue and with several under it. An interface that has none says so.
+func TestWANECN_QueueIsMeasured(t *testing.T) {
+	netns.NeedRoot(t)
+	n, _ := node(t)
+	n.Do(func() {
+		link, err := netlink.LinkByName("wan0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		index := link.Attrs().Index
+		if n, err := Queued(index); err == nil {
+			t.Errorf("an interface without a queue has %d octets in it", n)
+		}
+		send(t, "192.0.2.254:9", 1) // the neighbour is known from here on
+		root := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+		for what, add := range map[string]func() error{
+			"one queue": func() error {
+				return netlink.QdiscAdd(&netlink.Tbf{QdiscAttrs: root, Rate: 1000, Limit: 50_000, Buffer: netlink.Xmittime(1000, 500)})
+			},
+			"queues under it": func() error {
+				htb := netlink.NewHtb(root)
+				htb.Defcls = 2
+				if err := netlink.QdiscAdd(htb); err != nil {
+					return err
+				}
+				return netlink.ClassAdd(netlink.NewHtbClass(
+					netlink.ClassAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 2), Parent: root.Handle}, netlink.HtbClassAttrs{Rate: 8000, Buffer: 500},
+				))
+			},
+		} {
+			if err := add(); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := Queued(index); err != nil || n != 0 {
+				t.Errorf("%s, nothing sent: %d, %v", what, n, err)
+			}
+			send(t, "192.0.2.254:9", 30)
+			if n, err := Queued(index); err != nil || n < 20*100 || n > 40*200 {
+				t.Errorf("%s, 30 datagrams of 100 octets sent: %d octets wait, %v", what, n, err)
+			}
+			if err := netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_ROOT}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Queued(1 << 20); err == nil {
+			t.Error("an interface that is not there has a queue")
+		}
+	})
+}

@@ -184,6 +184,8 @@ const (
 )
 
 // WAN says how the flows travel between the sites.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.queue) || self.mode != 'Compatibility'",message="can not stand with mode Compatibility, where outer headers can not be marked: write Normal in spec.wan.mode, or remove queue",fieldPath=".queue"
 type WAN struct {
 	// mode is Normal, where the WAN marks outer headers, or Compatibility, where it must not.
 	// +required
@@ -216,6 +218,34 @@ type WAN struct {
 	// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,14}[kMGT]?$`
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]{0,14}[kMGT]?$') || (quantity(self).compareTo(quantity('1M')) >= 0 && quantity(self).compareTo(quantity('1T')) <= 0)",message="is not from 1M to 1T: write the bits per second that every flow keeps, for instance 8M"
 	MinRate *string `json:"minRate,omitempty"`
+
+	// queue has gateways mark what they put into tunnels by the queue of their own uplink, which no router behind it can see. For an uplink that
+	// shapes to the rate of the line. Absent: nothing is marked by it.
+	// +optional
+	Queue *WANQueue `json:"queue,omitempty"`
+}
+
+// WANQueue is the two thresholds of an uplink's queue, averaged so that bursts do not count. Sizes are whole numbers of octets with an optional suffix
+// Ki, Mi or Gi.
+//
+// +kubebuilder:validation:XValidation:rule="!self.early.matches('^[1-9][0-9]{0,12}(Ki|Mi|Gi)?$') || !self.severe.matches('^[1-9][0-9]{0,12}(Ki|Mi|Gi)?$') || quantity(self.severe).compareTo(quantity(self.early)) > 0",message="is not over early: write a longer queue than that of early, for instance four times it",fieldPath=".severe"
+type WANQueue struct {
+	// early is the average queue over which outer headers carry the early warning, which stays inside the domain: the more often the longer the
+	// queue is. What waits is octets over rate: 256Ki are 2 ms at 1 Gbit/s.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,12}(Ki|Mi|Gi)?$`
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]{0,12}(Ki|Mi|Gi)?$') || (quantity(self).compareTo(quantity('1Ki')) >= 0 && quantity(self).compareTo(quantity('1Gi')) <= 0)",message="is not from 1Ki to 1Gi: write the octets that may wait before anybody is warned, for instance 256Ki"
+	Early string `json:"early"`
+
+	// severe is the average queue over which outer headers carry CE, which reaches the endpoints. It is over early.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,12}(Ki|Mi|Gi)?$`
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]{0,12}(Ki|Mi|Gi)?$') || (quantity(self).compareTo(quantity('1Ki')) >= 0 && quantity(self).compareTo(quantity('1Gi')) <= 0)",message="is not from 1Ki to 1Gi: write the octets that may wait before the endpoints are told, for instance 1Mi"
+	Severe string `json:"severe"`
 }
 
 // DomainNodes says which nodes and interfaces take part.

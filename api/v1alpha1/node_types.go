@@ -126,6 +126,25 @@ type NodeWAN struct {
 	// +kubebuilder:validation:Minimum=1000000
 	// +kubebuilder:validation:Maximum=1000000000000
 	MinBitsPerSecond int64 `json:"minBitsPerSecond"`
+	// queue is the thresholds of the uplink's queue by which outer headers are marked. Absent: none are.
+	// +optional
+	Queue *NodeWANQueue `json:"queue,omitempty"`
+}
+
+// NodeWANQueue is the two thresholds of a queue, in octets.
+//
+// +kubebuilder:validation:XValidation:rule="self.severeOctets > self.earlyOctets",message="is not over earlyOctets",fieldPath=".severeOctets"
+type NodeWANQueue struct {
+	// earlyOctets is the average queue over which outer headers carry the early warning.
+	// +required
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=1073741824
+	EarlyOctets int64 `json:"earlyOctets"`
+	// severeOctets is the average queue over which they carry CE.
+	// +required
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=1073741824
+	SevereOctets int64 `json:"severeOctets"`
 }
 
 // NodePrefix is a prefix in its canonical text. The operator writes it, so that the API server need not check it again.

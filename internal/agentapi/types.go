@@ -114,6 +114,15 @@ type Tunnel struct {
 	Uplink  string `json:"uplink,omitempty"`
 	MTU     int    `json:"mtu,omitempty"`     // octets of the largest outer packet
 	Problem string `json:"problem,omitempty"` // why it is not up, and what to do
+	Queue   *Queue `json:"queue,omitempty"`   // before it, if packets are marked by that
+}
+
+// Queue is the queue of an uplink, in octets.
+type Queue struct {
+	Average int64  `json:"average"`
+	Early   int64  `json:"early"`  // over this outer headers carry the early warning, the more often the longer it is,
+	Severe  int64  `json:"severe"` // over this CE
+	Problem string `json:"problem,omitempty"`
 }
 
 // Worker is one packet worker.

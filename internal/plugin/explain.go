@@ -279,6 +279,9 @@ func explainNode(s *agentapi.Status) explanation {
 		if t.Gateway && !t.Up { // the problem says what to do
 			add("", "Flows to site %s of domain %s leave outside of tunnels, protected as before: %s.", t.Site, t.Domain, t.Problem)
 		}
+		if q := t.Queue; t.Up && q != nil && q.Problem != "" {
+			add("It is tried again. To mark nothing by the queue remove spec.wan.queue of the domain.", "Before the tunnel to site %s of domain %s %s.", t.Site, t.Domain, q.Problem)
+		}
 	}
 	if n, reason := droppedInTunnels(s); n > 0 {
 		add("See docs/runbooks/CREMTunnelPacketsDropped.md, which says for each reason who is at fault.", "Packets that arrived in a tunnel and were dropped: %d, most of them for the reason %s.", n, reason)
@@ -330,6 +333,9 @@ func explainNode(s *agentapi.Status) explanation {
 	for _, t := range s.Tunnels {
 		if t.Up {
 			e.details = append(e.details, []string{"Tunnel to " + t.Domain + "/" + t.Site, fmt.Sprintf("from %s to %s by %s, MTU %d", t.Local, t.Remote, t.Uplink, t.MTU)})
+		}
+		if q := t.Queue; t.Up && q != nil && q.Problem == "" {
+			e.details = append(e.details, []string{"Queue before it", fmt.Sprintf("%d octets on average; the early warning is given over %d, CE over %d", q.Average, q.Early, q.Severe)})
 		}
 	}
 	for _, name := range sorted(s.Drops) {

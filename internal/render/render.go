@@ -254,6 +254,11 @@ func wan(s *v1alpha1.CREMDomainSpec) *v1alpha1.NodeWAN {
 	if s.WAN.MinRate != nil {
 		out.MinBitsPerSecond, _ = BitRate(*s.WAN.MinRate) // ValidateDomain refused what is no rate
 	}
+	if q := s.WAN.Queue; q != nil {
+		out.Queue = new(v1alpha1.NodeWANQueue)
+		out.Queue.EarlyOctets, _ = Octets(q.Early) // ValidateDomain refused what is no size
+		out.Queue.SevereOctets, _ = Octets(q.Severe)
+	}
 	return out
 }
 

@@ -141,6 +141,10 @@ func TestWANECN_TunnelsAreOffUnlessAskedFor(t *testing.T) {
 			&v1alpha1.WAN{Mode: v1alpha1.WANCompatibility, L4S: v1alpha1.L4SAbsent, Sites: []v1alpha1.SiteName{"west", "north"}, PathMTU: &mtu, MinRate: &rate},
 			&v1alpha1.NodeWAN{Mode: v1alpha1.WANCompatibility, Sites: []v1alpha1.SiteName{"north", "west"}, PathMTU: 4200, MinBitsPerSecond: 1e8},
 		},
+		{
+			&v1alpha1.WAN{Mode: v1alpha1.WANNormal, L4S: v1alpha1.L4SAbsent, Sites: []v1alpha1.SiteName{"west"}, Queue: &v1alpha1.WANQueue{Early: "256Ki", Severe: "1Mi"}},
+			&v1alpha1.NodeWAN{Mode: v1alpha1.WANNormal, Sites: []v1alpha1.SiteName{"west"}, MinBitsPerSecond: 8e6, Queue: &v1alpha1.NodeWANQueue{EarlyOctets: 256 << 10, SevereOctets: 1 << 20}},
+		},
 	} {
 		for _, reversed := range []bool{false, true} {
 			d := v1alpha1.CREMDomain{ObjectMeta: metav1.ObjectMeta{Name: "backbone"}, Spec: v1alpha1.CREMDomainSpec{Port: 52000, IPsec: v1alpha1.IPsec{Mode: v1alpha1.IPsecBoundaryFiltered}}}

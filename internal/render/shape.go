@@ -133,19 +133,21 @@ func jsonFields(t reflect.Type, fields map[string]jsonField) {
 
 // examples say what to write for a field that must be there.
 var examples = map[string]string{
-	"metadata":             "metadata: {name: …}",
-	"spec":                 "spec: {} and the fields that docs/configuration.md lists",
-	"spec.wan.mode":        "Normal where the WAN marks outer headers, else Compatibility",
-	"spec.wan.l4s":         "Absent, if no L4S traffic or marking is on the paths between the sites",
-	"spec.port":            "the UDP port of all CREM messages of the domain, a free one from 49152 to 65535",
-	"spec.site":            "the name of this cluster's own entry in spec.sites",
-	"spec.sites":           "all sites of the domain, each with name and cidrs",
-	"spec.sites.name":      "the name of the site, for instance east",
-	"spec.sites.cidrs":     "the prefixes of the site's RDMA endpoints, for instance [10.1.0.0/16]",
-	"spec.ipsec":           "{mode: Required} or {mode: BoundaryFiltered}",
-	"spec.ipsec.mode":      "Required or BoundaryFiltered",
-	"spec.reporter.mode":   "Off or OwnDrops",
-	"spec.profileRef.name": "the name of a CREMProfile",
+	"metadata":              "metadata: {name: …}",
+	"spec":                  "spec: {} and the fields that docs/configuration.md lists",
+	"spec.wan.mode":         "Normal where the WAN marks outer headers, else Compatibility",
+	"spec.wan.l4s":          "Absent, if no L4S traffic or marking is on the paths between the sites",
+	"spec.wan.queue.early":  "the octets that may wait before anybody is warned, for instance 256Ki",
+	"spec.wan.queue.severe": "the octets that may wait before the endpoints are told, for instance 1Mi",
+	"spec.port":             "the UDP port of all CREM messages of the domain, a free one from 49152 to 65535",
+	"spec.site":             "the name of this cluster's own entry in spec.sites",
+	"spec.sites":            "all sites of the domain, each with name and cidrs",
+	"spec.sites.name":       "the name of the site, for instance east",
+	"spec.sites.cidrs":      "the prefixes of the site's RDMA endpoints, for instance [10.1.0.0/16]",
+	"spec.ipsec":            "{mode: Required} or {mode: BoundaryFiltered}",
+	"spec.ipsec.mode":       "Required or BoundaryFiltered",
+	"spec.reporter.mode":    "Off or OwnDrops",
+	"spec.profileRef.name":  "the name of a CREMProfile",
 }
 
 // example says what to write for the field at path, whatever its indices.

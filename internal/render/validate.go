@@ -163,6 +163,35 @@ func (v *validator) wan(s *v1alpha1.CREMDomainSpec) {
 			v.fault("spec.wan.minRate", *w.MinRate, "is not from 1M to 1T: write the bits per second that every flow keeps, for instance 8M")
 		}
 	}
+	v.queue(w)
+}
+
+// queue checks the thresholds of the uplink's queue, nil without any.
+func (v *validator) queue(w *v1alpha1.WAN) {
+	q := w.Queue
+	if q == nil {
+		return
+	}
+	if w.Mode == v1alpha1.WANCompatibility {
+		v.fault("spec.wan.queue", nil, "can not stand with mode Compatibility, where outer headers can not be marked: write Normal in spec.wan.mode, or remove queue")
+	}
+	early, ok := v.threshold("spec.wan.queue.early", q.Early, "before anybody is warned, for instance 256Ki")
+	severe, fine := v.threshold("spec.wan.queue.severe", q.Severe, "before the endpoints are told, for instance 1Mi")
+	if ok && fine && severe <= early {
+		v.fault("spec.wan.queue.severe", q.Severe, "is not over early: write a longer queue than that of early, for instance four times it")
+	}
+}
+
+// threshold reads the length of a queue.
+func (v *validator) threshold(field, value, what string) (octets int64, ok bool) {
+	n, ok := Octets(value)
+	switch {
+	case !ok:
+		v.fault(field, value, "is no size: write a whole number of octets with or without Ki, Mi or Gi that may wait "+what)
+	case n < 1<<10 || n > 1<<30:
+		v.fault(field, value, "is not from 1Ki to 1Gi: write the octets that may wait "+what)
+	}
+	return n, ok
 }
 
 // validator collects faults.

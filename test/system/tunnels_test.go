@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 
 	"crem.dev/crem/agent/ecn"
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/test/lab/topology"
 	"crem.dev/crem/test/lab/wan"
 )
@@ -209,5 +211,81 @@ func TestWANECN_TwoThresholds(t *testing.T) {
 	})
 	if _, got := s.end(); got.ecn[ecn.ECT1] > 0 {
 		t.Errorf("packets by their ECN field: %v", got.ecn)
+	}
+}
+
+// shape gives the uplink a queue: a bucket of so many octets a second, before which at most limit octets wait.
+func (g *gateway) shape(rate uint64, limit uint32) {
+	g.w.t.Helper()
+	g.w.do(g.ns, func() error {
+		index, err := interfaceIndex(topology.Uplink)
+		if err != nil {
+			return err
+		}
+		const burst = 10_000 // more than the largest packet
+		return netlink.QdiscReplace(&netlink.Tbf{
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+			Rate:       rate, Limit: limit, Buffer: netlink.Xmittime(rate, burst),
+		})
+	})
+}
+
+// TestWANECN_OwnQueue: the bottleneck is the uplink of the gateway itself. Below the first threshold of its queue nothing is marked. Between them outer
+// headers carry the early warning and repair shrinks, while no endpoint sees a mark. Above the second one the endpoint sees CE, and the flow is held to
+// less. That the other end tells of the same marks changes nothing.
+func TestWANECN_OwnQueue(t *testing.T) {
+	const packets, octets = 2000, 1000 + 100 // a second, with headers
+	domain := func(minRate string) string {
+		return "  wan: {mode: Normal, l4s: Absent, minRate: " + minRate + ", queue: {early: 20Ki, severe: 200Ki}}\n"
+	}
+	w := newWorld(t, options{wire: true, profile: proactive, domain: domain("1G")}) // so that nothing but the queue marks CE
+	w.discard(w.lab.HostB)
+	w.a.shape(1<<30, 60_000)
+	w.awaitTunnels()
+	s := w.stream(streamOptions{rate: packets, data: 1000})
+	w.awaitProtecting(1)
+	s.moves(5000)
+	if c := w.a.status().Counters; c["tunnel_queue_early"]+c["tunnel_queue_severe"]+c["cnp_own_early"]+c["cnp_own_severe"] > 0 || c["tunnel_encapsulated"] == 0 {
+		t.Errorf("without a queue: %v", c)
+	}
+
+	w.a.shape(packets*octets*9/10, 60_000)
+	w.eventually("early warnings are given and acted upon, and what the other end tells of them is known", func() bool {
+		a, b := w.a.status(), w.b.status()
+		return a.Counters["tunnel_queue_early"] > 100 && a.Counters["cnp_own_early"] > 0 && a.Drops["cnp_echo"]+a.Drops["cnp_flow_limit"] > 0 &&
+			b.Counters["tunnel_light"] > 100 && b.Counters["cnp_sent_early"] > 0
+	})
+	if got := s.received(); got.ecn[ecn.ECT1]+got.ecn[ecn.NotECT]+got.ecn[ecn.CE] > 0 {
+		t.Errorf("packets by their ECN field: %v; an early warning must stay inside the domain", got.ecn)
+	}
+	if q := w.a.status().Tunnels[0].Queue; q == nil || q.Average < 20<<10 || q.Problem != "" {
+		t.Errorf("queue %+v", q)
+	}
+
+	w.o.domain = domain("1M")
+	w.a.writeDomain(true)
+	w.a.shape(packets*octets*9/10, 500_000)
+	w.eventually("severe congestion is seen by the endpoint, and the flow is held to less", func() bool {
+		c := w.a.status().Counters
+		return c["tunnel_queue_severe"] > 0 && c["cnp_own_severe"] > 0 && c["tunnel_over_rate"] > 0 && s.received().ecn[ecn.CE] > 0
+	})
+	if _, got := s.end(); got.ecn[ecn.ECT1] > 0 {
+		t.Errorf("packets by their ECN field: %v", got.ecn)
+	}
+}
+
+// TestWANECN_VeRoCE: flows of veRoCE travel in tunnels where the domain names it, protected as outside. None of their packets is lost.
+func TestWANECN_VeRoCE(t *testing.T) {
+	w := newWorld(t, options{wire: true, profile: proactive, domain: inTunnels + "  transports: {veroce: {}}\n"})
+	w.discard(w.lab.HostB)
+	w.awaitTunnels()
+	s := w.stream(streamOptions{rate: 5000, transport: roce.VeRoCE})
+	w.awaitProtecting(1)
+	s.moves(5000)
+	if out, in := w.a.status().Counters["tunnel_encapsulated"], w.b.status().Counters["tunnel_decapsulated"]; out < 5000 || in < 5000 {
+		t.Errorf("%d packets went into the tunnel, %d came through it", out, in)
+	}
+	if sent, got := s.end(); got.distinct != sent {
+		t.Errorf("%d packets lost (%v)", sent-got.distinct, got.missing(sent))
 	}
 }

@@ -26,8 +26,8 @@ int crem_wan_out(struct __sk_buff *skb)
 	struct head h = {};
 	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
 
-	if (skb->mark == mark || tagged(skb) || skb->gso_size || (!v6 && skb->protocol != bpf_htons(ETH_P_IP)) ||
+	if (skb->mark == mark || tagged(skb) || (!v6 && skb->protocol != bpf_htons(ETH_P_IP)) ||
 	    !read_head(skb, &h, ETH_HLEN, v6))
 		return TCX_NEXT;
-	return h.ports[1] == bpf_htons(ROCE_PORT) ? leave(skb, &h) : request(skb, &h);
+	return leave(skb, &h);
 }

@@ -70,9 +70,15 @@ static __always_inline bool read_head(struct __sk_buff *skb, struct head *h, __u
 	       !bpf_skb_load_bytes(skb, h->l4, h->ports, sizeof(h->ports));
 }
 
+/* Whether the packet is of a transport that travels in the tunnel of a site. */
+static __always_inline bool travels(struct head *h, struct place *site)
+{
+	return h->ports[1] == bpf_htons(ROCE_PORT) || (site->veroce_port && h->ports[1] == bpf_htons(site->veroce_port));
+}
+
 #define BTH_QPN 4 /* offset in the BTH */
 
-/* Reads the destination queue pair of a RoCEv2 packet. */
+/* Reads the destination queue pair of a packet of any transport. */
 static __always_inline bool read_qpn(struct __sk_buff *skb, struct head *h)
 {
 	__be32 qpn;

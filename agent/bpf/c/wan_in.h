@@ -5,6 +5,7 @@
 #define CREM_WAN_IN_H
 
 #include "wan_head.h"
+#include "wan_tell.h"
 
 #ifndef BPF_F_ADJ_ROOM_DECAP_L3_IPV4
 #define BPF_F_ADJ_ROOM_DECAP_L3_IPV4 (1ULL << 7)
@@ -66,35 +67,20 @@ static __always_inline bool same(const void *a, const void *b)
 	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
 }
 
-/* What belongs into the tunnel: RoCEv2 from the site at its other end to the own one, and that end's requests. */
+/* What belongs into the tunnel: RDMA from the site at its other end to the own one, and that end's requests. */
 static __always_inline bool belongs(struct __sk_buff *skb, struct head *h, struct outer *o, struct end *end)
 {
-	struct place *from, *to;
+	struct place *from = place_of(h->flow.src), *to;
 	struct tunnel *t;
 	__u32 index = end->tunnel;
 
-	if (h->ports[1] == bpf_htons(ROCE_PORT)) {
-		from = place_of(h->flow.src);
+	if (from && from->site == end->site && travels(h, from)) {
 		to = place_of(h->flow.dst);
-		return from && to && from->site == end->site && to->site == OWN_SITE && read_qpn(skb, h);
+		return to && to->site == OWN_SITE && read_qpn(skb, h);
 	}
 	t = bpf_map_lookup_elem(&crem_wan_tunnels, &index);
 	return t && same(h->flow.src, o->ends.remote) && same(h->flow.dst, o->ends.local) &&
 	       is_tunnel_message(skb, h, t->port);
-}
-
-/* Tells user space that a flow met congestion, not too often. */
-static __always_inline void tell(struct head *h, struct outer *o, __u8 level)
-{
-	struct told_key key = { .flow = h->flow, .level = level };
-	__u64 now = bpf_ktime_get_ns(), *last = bpf_map_lookup_elem(&crem_wan_told, &key);
-	struct met met = { .flow = h->flow, .level = level, .ends = o->ends };
-
-	if (last && now - READ_ONCE(*last) < tell_ns)
-		return;
-	bpf_map_update_elem(&crem_wan_told, &key, &now, BPF_ANY);
-	if (bpf_ringbuf_output(&crem_wan_marks, &met, sizeof(met), 0))
-		count(MARK_UNTOLD);
 }
 
 static __always_inline void count_cell(__u8 inner, __u8 outer)
@@ -119,10 +105,10 @@ static __always_inline bool carry_over(struct __sk_buff *skb, struct head *h, st
 	if (!capable)
 		return true;
 	if (o->codepoint == CE) {
-		tell(h, o, LEVEL_SEVERE);
+		tell(&h->flow, &o->ends, LEVEL_SEVERE, false);
 		set_codepoint(skb, h, CE);
 	} else if (o->codepoint == ECT1) {
-		tell(h, o, LEVEL_EARLY);
+		tell(&h->flow, &o->ends, LEVEL_EARLY, false);
 		count(LIGHT);
 	}
 	return true;

@@ -18,6 +18,7 @@ enum passage {
 	PLAIN_UPLINK,      /* leaves by another uplink than the last request did */
 	PLAIN_TOO_BIG,     /* does not fit the tunnel, or an earlier packet of its flow did not */
 	PLAIN_REFUSED,     /* the kernel would not make room */
+	PLAIN_SUPER,       /* a super-packet: segmentation offload is on, and the device will cut it */
 	DECAPSULATED,
 	LIGHT,           /* decapsulated, an early warning was consumed */
 	IN_MALFORMED,    /* dropped, and so are all below: lengths or fields that contradict each other */
@@ -27,6 +28,8 @@ enum passage {
 	IN_NOT_ECT,      /* congestion was met, and the inner packet can not say so */
 	IN_REFUSED,      /* the kernel would not take the outer header off */
 	MARK_UNTOLD,     /* a mark that was not told: no room */
+	QUEUE_EARLY,     /* encapsulated too, with the early warning: the own queue is long */
+	QUEUE_SEVERE,    /* the same with CE */
 	PASSAGES,
 };
 
@@ -97,6 +100,8 @@ struct netmask {
 struct place {
 	__u32 site;
 	__u32 tunnel;
+	__u16 veroce_port; /* UDP destination port of veRoCE, 0: what goes there travels in no tunnel */
+	__u16 pad;
 };
 #define OWN_SITE 0
 
@@ -138,11 +143,12 @@ struct {
 	__type(value, struct limit);
 } crem_wan_limits SEC(".maps");
 
-/* A mark that arrived, told to user space. */
+/* A mark, told to user space. */
 struct met {
 	struct flow_name flow;
 	__u8 level;
-	__u8 pad[3];
+	__u8 own; /* marked here, by the queue; local is then where the packet enters */
+	__u8 pad[2];
 	struct ends ends; /* local here, remote where the packet entered the tunnel */
 };
 #define LEVEL_EARLY 1

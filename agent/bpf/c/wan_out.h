@@ -5,6 +5,7 @@
 #define CREM_WAN_OUT_H
 
 #include "wan_head.h"
+#include "wan_queue.h"
 
 #define OUTER_TTL 64
 #define DONT_FRAGMENT 0x4000
@@ -98,9 +99,9 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, struct tunnel *t, 
 	       !bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, sizeof(ethertype), 0);
 }
 
-static __always_inline bool encapsulate(struct __sk_buff *skb, struct tunnel *t, struct head *h)
+static __always_inline bool encapsulate(struct __sk_buff *skb, struct tunnel *t, struct head *h, __u8 codepoint)
 {
-	__u8 class = (h->class & ~CODEPOINT) | outer_codepoint(t->mode, h->class & CODEPOINT);
+	__u8 class = (h->class & ~CODEPOINT) | codepoint;
 
 	return mapped(t->remote) ? write_ipv4(skb, t, h, class) : write_ipv6(skb, t, h, class);
 }
@@ -130,6 +131,8 @@ static __always_inline int request(struct __sk_buff *skb, struct head *h)
 	struct tunnel *t;
 	__u32 index;
 
+	if (skb->gso_size)
+		return TCX_NEXT;
 	__builtin_memcpy(ends.local, h->flow.src, 16);
 	__builtin_memcpy(ends.remote, h->flow.dst, 16);
 	end = bpf_map_lookup_elem(&crem_wan_ends, &ends);
@@ -141,7 +144,7 @@ static __always_inline int request(struct __sk_buff *skb, struct head *h)
 		return TCX_NEXT;
 	learn_way(skb, t);
 	/* It must come by the tunnel or not at all: its answer opens the tunnel. */
-	if (!encapsulate(skb, t, h))
+	if (!encapsulate(skb, t, h, outer_codepoint(t->mode, h->class & CODEPOINT)))
 		return drop(PLAIN_REFUSED);
 	t->asked = bpf_ktime_get_ns();
 	return TCX_NEXT;
@@ -185,14 +188,19 @@ static __always_inline int leave(struct __sk_buff *skb, struct head *h)
 	__u32 index;
 	__u64 now, hop;
 	enum passage passage = ENCAPSULATED;
+	__u8 codepoint;
 
-	if (!to || to->tunnel == NO_TUNNEL)
+	if (!to || !travels(h, to))
+		return request(skb, h);
+	if (to->tunnel == NO_TUNNEL)
 		return TCX_NEXT;
 	index = to->tunnel;
 	from = place_of(h->flow.src);
 	t = bpf_map_lookup_elem(&crem_wan_tunnels, &index);
 	if (!t || !from || from->site != OWN_SITE || !read_qpn(skb, h) || h->at + h->len > skb->len)
 		return TCX_NEXT;
+	if (skb->gso_size)
+		return pass(PLAIN_SUPER);
 	now = bpf_ktime_get_ns();
 	if (now >= READ_ONCE(t->until))
 		return pass(PLAIN_NO_LEASE);
@@ -207,8 +215,9 @@ static __always_inline int leave(struct __sk_buff *skb, struct head *h)
 			passage = OVER_RATE;
 		}
 	}
+	codepoint = mark_by_queue(&h->flow, index, t, outer_codepoint(t->mode, h->class & CODEPOINT), now);
 	hop = t->hop;
-	if (!encapsulate(skb, t, h))
+	if (!encapsulate(skb, t, h, codepoint))
 		return pass(PLAIN_REFUSED);
 	bpf_skb_store_bytes(skb, 0, &hop, ETH_ALEN, 0);
 	return pass(passage);

@@ -66,6 +66,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.NodeUplinkStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeWAN"):
 		return &apiv1alpha1.NodeWANApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeWANQueue"):
+		return &apiv1alpha1.NodeWANQueueApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ProfileReference"):
 		return &apiv1alpha1.ProfileReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Reporter"):
@@ -80,6 +82,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.VeRoCEApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WAN"):
 		return &apiv1alpha1.WANApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("WANQueue"):
+		return &apiv1alpha1.WANQueueApplyConfiguration{}
 
 	}
 	return nil

@@ -608,12 +608,24 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: pathMTU
       type:
         scalar: numeric
+    - name: queue
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.NodeWANQueue
     - name: sites
       type:
         list:
           elementType:
             namedType: dev.crem.crem.api.v1alpha1.SiteName
           elementRelationship: associative
+- name: dev.crem.crem.api.v1alpha1.NodeWANQueue
+  map:
+    fields:
+    - name: earlyOctets
+      type:
+        scalar: numeric
+    - name: severeOctets
+      type:
+        scalar: numeric
 - name: dev.crem.crem.api.v1alpha1.ObjectName
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.ProfileReference
@@ -715,6 +727,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: pathMTU
       type:
         scalar: numeric
+    - name: queue
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.WANQueue
     - name: sites
       type:
         list:
@@ -723,6 +738,15 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
 - name: dev.crem.crem.api.v1alpha1.WANMode
   scalar: string
+- name: dev.crem.crem.api.v1alpha1.WANQueue
+  map:
+    fields:
+    - name: early
+      type:
+        scalar: string
+    - name: severe
+      type:
+        scalar: string
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
   map:
     fields:

@@ -21,6 +21,8 @@ type NodeWANApplyConfiguration struct {
 	PathMTU *int32 `json:"pathMTU,omitempty"`
 	// minBitsPerSecond is what congestion leaves every flow.
 	MinBitsPerSecond *int64 `json:"minBitsPerSecond,omitempty"`
+	// queue is the thresholds of the uplink's queue by which outer headers are marked. Absent: none are.
+	Queue *NodeWANQueueApplyConfiguration `json:"queue,omitempty"`
 }
 
 // NodeWANApplyConfiguration constructs a declarative configuration of the NodeWAN type for use with
@@ -60,5 +62,13 @@ func (b *NodeWANApplyConfiguration) WithPathMTU(value int32) *NodeWANApplyConfig
 // If called multiple times, the MinBitsPerSecond field is set to the value of the last call.
 func (b *NodeWANApplyConfiguration) WithMinBitsPerSecond(value int64) *NodeWANApplyConfiguration {
 	b.MinBitsPerSecond = &value
+	return b
+}
+
+// WithQueue sets the Queue field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Queue field is set to the value of the last call.
+func (b *NodeWANApplyConfiguration) WithQueue(value *NodeWANQueueApplyConfiguration) *NodeWANApplyConfiguration {
+	b.Queue = value
 	return b
 }

@@ -26,6 +26,9 @@ type WANApplyConfiguration struct {
 	// minRate is what congestion leaves every flow in its tunnel, in bits per second, as a whole number with an optional suffix k, M, G or T.
 	// Absent: 8M.
 	MinRate *string `json:"minRate,omitempty"`
+	// queue has gateways mark what they put into tunnels by the queue of their own uplink, which no router behind it can see. For an uplink that
+	// shapes to the rate of the line. Absent: nothing is marked by it.
+	Queue *WANQueueApplyConfiguration `json:"queue,omitempty"`
 }
 
 // WANApplyConfiguration constructs a declarative configuration of the WAN type for use with
@@ -73,5 +76,13 @@ func (b *WANApplyConfiguration) WithPathMTU(value int32) *WANApplyConfiguration 
 // If called multiple times, the MinRate field is set to the value of the last call.
 func (b *WANApplyConfiguration) WithMinRate(value string) *WANApplyConfiguration {
 	b.MinRate = &value
+	return b
+}
+
+// WithQueue sets the Queue field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Queue field is set to the value of the last call.
+func (b *WANApplyConfiguration) WithQueue(value *WANQueueApplyConfiguration) *WANApplyConfiguration {
+	b.Queue = value
 	return b
 }
