@@ -113,7 +113,7 @@ func (f *Flow) hurry(now time.Duration, b *block) {
 func (f *Flow) gathers(psn roce.PSN) *block {
 	for i := range f.gathering {
 		b := f.gathering[i].block
-		if pos := psn.Sub(b.start); pos >= 0 && pos < b.room && !b.sealed {
+		if pos := psn.Sub(b.start); pos >= 0 && pos < b.room {
 			return b
 		}
 	}

@@ -179,10 +179,92 @@ func TestSection4_4_GatheringIsBounded(t *testing.T) {
 			t.Fatalf("after %d blocks %d wait and %d are coded", i+1, len(w.f.gathering), got)
 		}
 	}
-	w.sprayed([]roce.PSN{1 + 4*(maxGathering+2)}, 0)
+	last := 1 + roce.PSN(4*(maxGathering+2))
+	w.sprayed([]roce.PSN{last, last + 2}, 0)
+	w.wait(w.f.burstGap())
+	if len(w.f.gathering) > 0 {
+		t.Errorf("after a pause %d wait", len(w.f.gathering))
+	}
 	w.wait(testRTT)
-	if got := len(w.coded()); len(w.f.gathering) > 0 || got != 3*(maxGathering+2)+1 {
-		t.Errorf("after a pause %d wait, %d packets are coded; %v", len(w.f.gathering), got, w.f.Stats().Drops)
+	if got := len(w.coded()); got != 3*(maxGathering+2)+2 {
+		t.Errorf("%d packets are coded; %v", got, w.f.Stats().Drops)
+	}
+}
+
+// A block waits no longer than until it is whole, or as many packets have come after it as overtook others lately; both without any time.
+func TestSection4_4_GatheringEndsAtOnce(t *testing.T) {
+	for late := range 2 {
+		w := newWorld(t, fixed(1))
+		w.protectMultipath(wire.KindMRC)
+		w.f.skew.add(20)
+		w.log = nil
+		w.sprayed(slices.Delete(fabric(nil, 1, 52, 0), 5, 6), 0)
+		if n := len(w.blocks()); n > 0 {
+			t.Fatalf("%d blocks did not wait", n)
+		}
+		w.sprayed([]roce.PSN{[]roce.PSN{53, 6}[late]}, 0)
+		if b := w.blocks(); len(b) != 1 || b[0].Start != 1 || b[0].Present.Count() != 31+late {
+			t.Errorf("after 21 more packets, or the one that was missing (%d): %v", late, b)
+		}
+	}
+}
+
+// A block begins where the one before ended, as long as packets between the two can have been overtaken.
+func TestSection4_4_BlocksJoin(t *testing.T) {
+	for skew, want := range map[int]roce.PSN{3: 33, 2: 36} {
+		w := newWorld(t, fixed(1))
+		w.protectMultipath(wire.KindMRC)
+		w.f.skew.add(skew)
+		w.sprayed(fabric(nil, 1, 32, 0), 0)
+		w.sprayed([]roce.PSN{36}, 0)
+		if w.f.open.start != want {
+			t.Errorf("skew %d: the block of PSN 36 begins with %v", skew, w.f.open.start)
+		}
+	}
+}
+
+// Section 6.4: symbols and digest of a block do not depend on the order in which its packets came.
+func TestSection6_4_DigestOfAGatheredBlock(t *testing.T) {
+	var first message
+	for i, order := range [][]roce.PSN{{5, 6, 7, 8}, {5, 6, 8, 7}, {6, 8, 5, 7}, {8, 7, 6, 5}} {
+		w := newWorld(t, fixed(1))
+		w.p.K = 4
+		w.protectMultipath(wire.KindMRC)
+		w.f.skew.add(8)
+		w.sprayed([]roce.PSN{1, 2, 3, 4}, 0)
+		w.wait(testRTT)
+		w.log = nil
+		for _, psn := range order {
+			w.give(w.multipath(psn, 50000, false, 1024))
+		}
+		b := w.blocks()
+		if len(b) != 1 || b[0].Start != 5 || !b[0].HasDigest {
+			t.Fatalf("order %v: %v", order, b)
+		}
+		if i == 0 {
+			first = b[0]
+		}
+		if b[0].Digest != first.Digest || !slices.Equal(b[0].Symbol, first.Symbol) {
+			t.Errorf("order %v: digest %x, in order it is %x", order, b[0].Digest, first.Digest)
+		}
+	}
+}
+
+// Section 5.3, rule 6: when the message is over nothing is spread, also of a block that waited.
+func TestSection5_3_GatheredEndOfAMessage(t *testing.T) {
+	p := fixed(3)
+	p.Spread, p.K = true, 4
+	w := newWorld(t, p)
+	w.protectMultipath(wire.KindVeRoCE)
+	w.f.skew.add(8)
+	w.log = nil
+	w.sprayed([]roce.PSN{1, 2}, 0)
+	end := w.multipath(4, 50000, false, 1024)
+	end.P()[0] = byte(roce.WriteLast)
+	w.give(end)
+	w.sprayed([]roce.PSN{3}, w.f.burstGap()/2) // pacing
+	if n := len(w.all(wire.TypeRepair)); n != 3 {
+		t.Errorf("%d symbols at the end of the message, want 3", n)
 	}
 }
 
