@@ -220,6 +220,7 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		byHosts:    make(map[roce.HostPair][]*sendFlow),
 		byNonce:    make(map[uint64]*sendFlow),
 		sendKnown:  make(map[peerFlow]*sendFlow),
+		ended:      ended{newTotals(), newTotals(), newTotals()},
 		endedSites: make(siteSums),
 		receiving:  make(map[uint32]*recvFlow),
 		recvByKey:  make(map[roce.FlowKey]*recvFlow),

@@ -343,7 +343,7 @@ func (w *worker) dismiss(r *recvFlow) {
 	if w.telling != nil {
 		w.telling.addReceiving(r)
 	}
-	w.ended.add(r.describe(), "crf_")
+	r.count(&w.ended.received)
 	w.timers.set(&r.timed, roce.Never)
 	delete(w.receiving, r.id)
 	delete(w.recvByKey, r.key)

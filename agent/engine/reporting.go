@@ -176,7 +176,7 @@ func (w *worker) setPorts() {
 func (w *worker) endPort(index int, p *port) {
 	for _, r := range [...]*portReporter{&p.out, &p.in} {
 		w.timers.set(&r.timed, roce.Never)
-		w.ended.addReporter(r.of.Stats())
+		addReporter(w.ended.other.counters, w.ended.other.drops, r.of.Stats())
 		for _, m := range r.moved {
 			m.packets = 0
 		}

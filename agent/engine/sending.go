@@ -234,7 +234,7 @@ func (w *worker) endedSend(s *sendFlow) {
 	if w.telling != nil {
 		w.telling.addSending(s)
 	}
-	w.ended.add(s.describe(), "csf_")
+	s.count(&w.ended.sent)
 	w.endedSites.addReports(s)
 }
 

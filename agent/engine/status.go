@@ -19,8 +19,12 @@ import (
 	"crem.dev/crem/internal/agentapi"
 )
 
-// askTimeout bounds how long a status call waits for a worker that hangs.
-const askTimeout = time.Second
+const (
+	// askTimeout is after how long without a heartbeat a worker counts as one that hangs: a status call waits no longer for it.
+	askTimeout = time.Second
+	// mostTimeouts bounds how long a call waits for one that works and has much to tell.
+	mostTimeouts = 10
+)
 
 // tellFor is how long a worker tells of itself in a batch. What it says of thousands of flows takes tenths of a second, and after 10 ms it would count
 // as dead.
@@ -42,9 +46,11 @@ type report struct {
 	sites    siteSums
 	counters map[string]uint64
 	drops    map[string]uint64
+	sent     totals // of leaving flows,
+	received totals // and of arriving ones
 }
 
-// ask runs f on every worker's own goroutine, between batches, until it is done, and waits. It reports which workers answered in time.
+// ask runs f on every worker's own goroutine, between batches, until it is done, and waits as long as they work. It reports which workers answered.
 func (e *Engine) ask(f func(w *worker) (done bool)) []bool {
 	done := make([]chan struct{}, len(e.workers))
 	answered := make([]bool, len(e.workers))
@@ -63,16 +69,19 @@ func (e *Engine) ask(f func(w *worker) (done bool)) []bool {
 			done[i] = nil // its queue is full: it hangs
 		}
 	}
-	limit := time.After(askTimeout)
+	ticker := time.NewTicker(askTimeout)
+	defer ticker.Stop()
+	timeouts := 0
 	for i := range done {
-		if done[i] == nil {
-			continue
-		}
-		select {
-		case <-done[i]:
-			answered[i] = true
-		case <-limit:
-			return answered
+		for done[i] != nil && !answered[i] {
+			select {
+			case <-done[i]:
+				answered[i] = true
+			case <-ticker.C:
+				if timeouts++; !e.workers[i].willAnswer(timeouts) {
+					return answered
+				}
+			}
 		}
 	}
 	return answered
@@ -180,6 +189,11 @@ func (e *Engine) Healthy() []string {
 	return bad
 }
 
+// willAnswer reports whether a worker that has not answered for so many timeouts works on it.
+func (w *worker) willAnswer(timeouts int) bool {
+	return timeouts < mostTimeouts && w.beatAge() <= askTimeout
+}
+
 func (w *worker) beatAge() time.Duration { return w.e.now() - time.Duration(w.beatAt.Load()) }
 
 // describe fills what the control side knows.
@@ -249,6 +263,8 @@ func (w *worker) tell(r *report) bool {
 			r.receiving = r.receiving[1:]
 		default:
 			w.telling = nil
+			r.sent.addTo(r.counters, r.drops, "csf_")
+			r.received.addTo(r.counters, r.drops, "crf_")
 			return true
 		}
 	}
@@ -266,6 +282,7 @@ func (w *worker) begin(r *report) {
 	}
 	r.counts = agentapi.FlowCount{ProtectedBy: map[string]int{}}
 	r.counters, r.drops, r.sites = map[string]uint64{}, map[string]uint64{}, siteSums{}
+	r.sent, r.received = newTotals(), newTotals()
 	for i, n := range w.counters {
 		r.counters[counterNames[i]] = n
 	}
@@ -276,8 +293,9 @@ func (w *worker) begin(r *report) {
 	}
 	w.reportIO(r)
 	r.sites.merge(w.endedSites)
-	merge(r.counters, w.ended.counters)
-	merge(r.drops, w.ended.drops)
+	w.ended.other.addTo(r.counters, r.drops, "")
+	w.ended.sent.addTo(r.sent.counters, r.sent.drops, "")
+	w.ended.received.addTo(r.received.counters, r.received.drops, "")
 	r.sending = slices.AppendSeq(make([]*sendFlow, 0, len(w.sending)), maps.Values(w.sending))
 	r.receiving = slices.AppendSeq(make([]*recvFlow, 0, len(w.receiving)), maps.Values(w.receiving))
 }
@@ -298,7 +316,10 @@ func (r *report) addSending(s *sendFlow) {
 	if s.machine != nil {
 		r.addMTU(s.machine.Stats())
 	}
-	r.add(s.describe(), "csf_")
+	s.count(&r.sent)
+	if r.withFlows {
+		r.flows = append(r.flows, s.describe())
+	}
 }
 
 // addReceiving tells of an arriving flow, once.
@@ -309,7 +330,10 @@ func (r *report) addReceiving(f *recvFlow) {
 	f.told = r.number
 	r.counts.Receiving++
 	r.held += int64(f.machine.Stats().Holding)
-	r.add(f.describe(), "crf_")
+	f.count(&r.received)
+	if r.withFlows {
+		r.flows = append(r.flows, f.describe())
+	}
 }
 
 // addMTU notes a flow whose repairs do not fit the uplink.
@@ -320,18 +344,6 @@ func (r *report) addMTU(s *csf.Stats) {
 	r.mtu.Flows++
 	if s.MTUNeed > r.mtu.Need {
 		r.mtu.Need, r.mtu.Have = s.MTUNeed, s.MTUHave
-	}
-}
-
-func (r *report) add(f agentapi.Flow, prefix string) {
-	for name, n := range f.Counters {
-		r.counters[prefix+name] += n
-	}
-	for name, n := range f.Drops {
-		r.drops[prefix+name] += n
-	}
-	if r.withFlows {
-		r.flows = append(r.flows, f)
 	}
 }
 
@@ -375,28 +387,23 @@ func (w *worker) reportIO(r *report) {
 	r.counters["ring_missed"] += w.ring.Missed()
 }
 
-// ended keeps the totals of flows that are gone, so that counters never go back.
-type ended struct{ counters, drops map[string]uint64 }
+// totals are counters by name, and drops by reason.
+type totals struct{ counters, drops map[string]uint64 }
 
-func (t *ended) add(f agentapi.Flow, prefix string) {
-	if t.counters == nil {
-		t.counters, t.drops = map[string]uint64{}, map[string]uint64{}
+func newTotals() totals { return totals{counters: map[string]uint64{}, drops: map[string]uint64{}} }
+
+// addTo adds all of them to others, whose names begin with a prefix.
+func (t *totals) addTo(counters, drops map[string]uint64, prefix string) {
+	for name, n := range t.counters {
+		counters[prefix+name] += n
 	}
-	for name, n := range f.Counters {
-		t.counters[prefix+name] += n
-	}
-	for name, n := range f.Drops {
-		t.drops[prefix+name] += n
+	for name, n := range t.drops {
+		drops[prefix+name] += n
 	}
 }
 
-// addReporter keeps the totals of a Path Reporter that is gone.
-func (t *ended) addReporter(s *reporter.Stats) {
-	if t.counters == nil {
-		t.counters, t.drops = map[string]uint64{}, map[string]uint64{}
-	}
-	addReporter(t.counters, t.drops, s)
-}
+// ended keeps the totals of what is gone, so that counters never go back.
+type ended struct{ sent, received, other totals }
 
 // addReporter adds what a Path Reporter counts. What a port dropped in all is the interface's own counter.
 func addReporter(counters, drops map[string]uint64, s *reporter.Stats) {
@@ -454,20 +461,31 @@ func (f *recvFlow) describe() agentapi.Flow {
 	return a
 }
 
-// fields turns a machine's Stats into counters by name: every uint64 is one, every array of uint64 is one per element, named by label.
-func fields(stats any, label func(field string, i int) string) (counters map[string]uint64) {
-	counters = make(map[string]uint64)
-	v := reflect.Indirect(reflect.ValueOf(stats))
-	for i := range v.NumField() {
-		name, field := snake(v.Type().Field(i).Name), v.Field(i)
-		switch field.Kind() {
-		case reflect.Uint64:
-			counters[name] = field.Uint()
-		case reflect.Array:
-			for j := range field.Len() {
-				if field.Index(j).Kind() == reflect.Uint64 {
-					counters[name+"_"+label(v.Type().Field(i).Name, j)] = field.Index(j).Uint()
-				}
+// counterField is a counter in a machine's Stats: a uint64, or an element of an array of them.
+type counterField struct {
+	name    string
+	field   int
+	element int // -1: the field is no array
+}
+
+func (c *counterField) of(stats reflect.Value) uint64 {
+	v := stats.Field(c.field)
+	if c.element >= 0 {
+		v = v.Index(c.element)
+	}
+	return v.Uint()
+}
+
+// fields finds the counters of a machine's Stats: every uint64 is one, every array of uint64 is one per element, named by label.
+func fields(stats reflect.Type, label func(field string, i int) string) (counters []counterField) {
+	for i := range stats.NumField() {
+		f := stats.Field(i)
+		switch {
+		case f.Type.Kind() == reflect.Uint64:
+			counters = append(counters, counterField{snake(f.Name), i, -1})
+		case f.Type.Kind() == reflect.Array && f.Type.Elem().Kind() == reflect.Uint64:
+			for j := range f.Type.Len() {
+				counters = append(counters, counterField{snake(f.Name) + "_" + label(f.Name, j), i, j})
 			}
 		}
 	}
@@ -506,12 +524,21 @@ func (f *sendFlow) fillCSF(a *agentapi.Flow) {
 	a.SourcePackets, a.SourceOctets = s.SourcePackets, s.SourceOctets
 	a.RepairPackets, a.RepairOctets = s.Ordinary+s.Early+s.Coded+s.Copies, s.RepairOctets
 	a.Restored = s.Restored
-	a.Counters = map[string]uint64{}
-	s.Each(func(name string, n uint64) { a.Counters[name] = n })
-	a.Drops = map[string]uint64{}
+	t := newTotals()
+	f.count(&t)
+	a.Counters, a.Drops = t.counters, t.drops
+}
+
+// count adds what the sender machine counts, if there is one.
+func (f *sendFlow) count(t *totals) {
+	if f.machine == nil {
+		return
+	}
+	s := f.machine.Stats()
+	s.Each(func(name string, n uint64) { t.counters[name] += n })
 	for i, n := range s.Drops {
 		if n > 0 {
-			a.Drops[csf.DropReason(i).String()] = n
+			t.drops[csf.DropReason(i).String()] += n
 		}
 	}
 }
@@ -523,15 +550,27 @@ func (f *recvFlow) fillCRF(a *agentapi.Flow) {
 	a.SourcePackets, a.SourceOctets, a.RepairPackets = s.Sources, s.SourceOctets, s.Repairs
 	a.Restored, a.Held = s.Restored, s.Held
 	a.Why = crfSentence(f.machine.State(), s)
-	a.Counters = fields(s, crfLabel)
-	a.Drops = map[string]uint64{}
+	t := newTotals()
+	f.count(&t)
+	a.Counters, a.Drops = t.counters, t.drops
+}
+
+// count adds what the receiver machine counts.
+func (f *recvFlow) count(t *totals) {
+	s := f.machine.Stats()
+	v := reflect.ValueOf(s).Elem()
+	for _, c := range crfCounters {
+		t.counters[c.name] += c.of(v)
+	}
 	for i, n := range s.Drops {
-		delete(a.Counters, "drops_"+crfLabel("Drops", i))
 		if n > 0 {
-			a.Drops[slug(crf.DropReason(i).String())] = n
+			t.drops[crfLabel("Drops", i)] += n
 		}
 	}
 }
+
+// crfCounters are all but the drops.
+var crfCounters = slices.DeleteFunc(fields(reflect.TypeFor[crf.Stats](), crfLabel), func(c counterField) bool { return strings.HasPrefix(c.name, "drops_") })
 
 func crfSentence(state crf.State, s *crf.Stats) string {
 	switch {
@@ -546,6 +585,7 @@ func crfSentence(state crf.State, s *crf.Stats) string {
 	}
 }
 
+// crfLabel names an element of an array of the receiver's counters.
 func crfLabel(field string, i int) string {
 	switch field {
 	case "Released":

@@ -128,6 +128,21 @@ func TestReportsOfManyFlowsGoOverBatches(t *testing.T) {
 	}
 }
 
+// Who asks waits for a worker that works, however much it has to tell, but not for one that hangs, and not for ever.
+func TestAnswersAreAwaitedWhileWorkersWork(t *testing.T) {
+	b := newTunnelBench(t, false)
+	for _, c := range []struct {
+		silent   time.Duration
+		timeouts int
+		want     bool
+	}{{0, 1, true}, {askTimeout, mostTimeouts - 1, true}, {askTimeout + 1, 1, false}, {0, mostTimeouts, false}} {
+		b.w.beatAt.Store(int64(b.clock - c.silent))
+		if got := b.w.willAnswer(c.timeouts); got != c.want {
+			t.Errorf("no heartbeat for %v, %d timeouts: waits %v", c.silent, c.timeouts, got)
+		}
+	}
+}
+
 // Bounded memory: what comes while many wait is dropped and counted.
 func TestWANECN_LeasesThatWaitAreBounded(t *testing.T) {
 	b := newTunnelBench(t, false)
