@@ -12,7 +12,7 @@
 //	report.go    a report in the making: entries, dropped PSNs, the path MTU
 //	pace.go      aggregation, limits per flow and per port
 //	marking.go   Alternate Marking: periods, colours (RFC 9341)
-//	meter.go     Alternate Marking: counters of a measurement point
+//	reading.go   Alternate Marking: what a measurement point counted
 //	compare.go   Alternate Marking: loss and change of delay between two measurement points
 //	stats.go     reasons and counters
 //

@@ -19,14 +19,18 @@ const (
 	DropUnknownFlow            // a reading of a flow that is not counted here
 	DropPartial                // a reading of a period that is not counted here from its start
 	DropEarly                  // a reading of a period that is not over
-	DropOutdated               // a reading or a packet of a period that is not kept any more
-	DropRepeated               // a reading that was compared before
+	DropOutdated               // a reading of a period that is not kept any more
+	DropRecoloured             // a reading of a period in which packets came with another DSCP than they were sent with
+	DropRepeated               // a reading of a period that was compared before, or of an earlier one
+	DropIdle                   // a reading of a period in which no packet of the flow entered
+	DropExcess                 // a reading of more packets than entered: clocks too far apart, or changed DSCPs
+	DropUnproven               // a reading after one of those, or the first one
 	DropReasons                // number of reasons
 )
 
 var dropNames = [DropReasons]string{
 	"none", "malformed", "too_many_pending", "truncated", "forwarded", "too_long", "paced", "own_node", "evicted", "unknown_flow", "partial_period", "early", "outdated",
-	"repeated",
+	"recoloured", "repeated", "idle", "excess", "unproven",
 }
 
 // String returns the reason as metrics name it.
