@@ -76,18 +76,13 @@ func ParseCNP(b []byte) (CNP, error) {
 	if x.Level != LevelEarly && x.Level != LevelSevere {
 		return CNP{}, ErrCNP
 	}
-	rest := b[cnpHeaderLen:]
-	switch {
-	case b[9] == 4 && len(b) == cnpLen4:
-		x.Flow.Src, x.Flow.Dst, rest = netip.AddrFrom4([4]byte(rest)), netip.AddrFrom4([4]byte(rest[4:])), rest[8:]
-	case b[9] == 6 && len(b) == cnpLen6:
-		x.Flow.Src, x.Flow.Dst, rest = netip.AddrFrom16([16]byte(rest)), netip.AddrFrom16([16]byte(rest[16:])), rest[32:]
-	default:
+	if (b[9] != 4 || len(b) != cnpLen4) && (b[9] != 6 || len(b) != cnpLen6) {
 		return CNP{}, ErrCNP
 	}
-	x.Flow.Label = binary.BigEndian.Uint32(rest) & labelMask
-	x.Node = binary.BigEndian.Uint32(rest[4:])
-	x.Sequence, x.Time = binary.BigEndian.Uint64(rest[8:]), binary.BigEndian.Uint64(rest[16:])
+	var rest []byte
+	x.Flow, rest = cutFlow(b[cnpHeaderLen:], b[9])
+	x.Node = binary.BigEndian.Uint32(rest)
+	x.Sequence, x.Time = binary.BigEndian.Uint64(rest[4:]), binary.BigEndian.Uint64(rest[12:])
 	return x, nil
 }
 
@@ -100,17 +95,31 @@ func (x *CNP) Append(dst []byte) []byte {
 	dst = append(dst, cnpVersion<<4|TypeCNP, 0)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(size))
 	dst = append(dst, 0, 0, 0, 0, uint8(x.Level), af, 0, 0)
-	for _, a := range [...]netip.Addr{x.Flow.Src, x.Flow.Dst} {
-		if af == 4 {
-			v := a.As4()
-			dst = append(dst, v[:]...)
-		} else {
-			v := a.As16()
-			dst = append(dst, v[:]...)
-		}
-	}
-	dst = binary.BigEndian.AppendUint32(dst, x.Flow.Label&labelMask)
+	dst = appendFlow(dst, &x.Flow)
 	dst = binary.BigEndian.AppendUint32(dst, x.Node)
 	dst = binary.BigEndian.AppendUint64(dst, x.Sequence)
 	return binary.BigEndian.AppendUint64(dst, x.Time)
+}
+
+// appendFlow appends addresses and Flow Label.
+func appendFlow(dst []byte, k *Flow) []byte {
+	if k.Src.Is4() {
+		src, to := k.Src.As4(), k.Dst.As4()
+		dst = append(append(dst, src[:]...), to[:]...)
+	} else {
+		src, to := k.Src.As16(), k.Dst.As16()
+		dst = append(append(dst, src[:]...), to[:]...)
+	}
+	return binary.BigEndian.AppendUint32(dst, k.Label&labelMask)
+}
+
+// cutFlow reads what appendFlow wrote, of AF 4 or 6, and returns what is behind it. b must be long enough.
+func cutFlow(b []byte, af uint8) (k Flow, rest []byte) {
+	if af == 4 {
+		k.Src, k.Dst, rest = netip.AddrFrom4([4]byte(b)), netip.AddrFrom4([4]byte(b[4:])), b[8:]
+	} else {
+		k.Src, k.Dst, rest = netip.AddrFrom16([16]byte(b)), netip.AddrFrom16([16]byte(b[16:])), b[32:]
+	}
+	k.Label = binary.BigEndian.Uint32(rest) & labelMask
+	return k, rest[labelLen:]
 }

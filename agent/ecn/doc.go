@@ -15,6 +15,7 @@
 //	marker.go     two thresholds on the average queue
 //	cnp.go        the in-domain congestion notification packet (CNP): layout and parser
 //	lease.go      the message by which two gateways agree on a tunnel
+//	readings.go   the message of what arrived by a tunnel, flow by flow
 //	sender.go     CNPs of a marking node, limited
 //	receiver.go   which CNPs an ingress PE believes
 //	reaction.go   what an ingress PE does for a flow: repair share, tunnel rate, congested flag

@@ -14,7 +14,7 @@ crem.prefs.port = Pref.uint("UDP port", 0, "The CREM port of the domain; 0: none
 local types = {
 	[1] = "REPAIR", [2] = "HELLO", [3] = "HELLO_ACK", [4] = "PARAM_UPDATE", [5] = "PARAM_ACK",
 	[6] = "REPAIR_REQUEST", [7] = "LOSS_REPORT", [8] = "PATH_REPORT", [9] = "CLOSE",
-	[12] = "CNP", [13] = "LEASE",
+	[12] = "CNP", [13] = "LEASE", [14] = "READINGS",
 }
 local schemes = { [0] = "Source Copy", [1] = "Cauchy Reed-Solomon", [2] = "XOR" }
 local kinds = { [1] = "RoCEv2", [192] = "RoCEv2 response", [193] = "veRoCE", [194] = "veRoCE response", [195] = "MRC" }
@@ -123,6 +123,12 @@ f.time = ProtoField.uint64("crem.cnp.time", "Timestamp (us of Unix time)")
 f.lease_nonce = ProtoField.uint64("crem.lease.nonce", "Nonce of the request", base.HEX)
 f.lease_time = ProtoField.uint16("crem.lease.time", "Lease (ms)")
 f.padding = ProtoField.bytes("crem.lease.padding", "Padding")
+
+f.readings_period = ProtoField.uint32("crem.readings.period", "Marking Period Number")
+f.readings_time = ProtoField.uint64("crem.readings.time", "Timestamp (us of Unix time)")
+f.reading = ProtoField.bytes("crem.reading", "Reading")
+f.packets = ProtoField.uint32("crem.reading.packets", "Packets")
+f.sum = ProtoField.int64("crem.reading.sum", "Sum of times after the start of the period (ns)")
 
 local malformed = ProtoExpert.new("crem.malformed", "Length or a field does not fit the message",
 	expert.group.MALFORMED, expert.severity.ERROR)
@@ -363,6 +369,29 @@ body[13] = function(r, flags)
 	end
 	if lease > longest_lease then error({ text = "a lease of more than five seconds" }) end
 	return lease > 0 and string.format("answer: %d ms", lease) or "answer: no more"
+end
+
+local function reading(r, af)
+	local from, outer = r.at, r.tree
+	local item = outer:add(f.reading, r.tvb(from))
+	r.tree = item
+	local label, packets = r:flow(af), r:add(f.packets, 4):uint()
+	r:add(f.sum, 8)
+	item:set_len(r.at - from)
+	item:set_text(string.format("Reading: QP 0x%06x, %d packets", label, packets))
+	r.tree = outer
+end
+
+body[14] = function(r)
+	local period, af = r:add(f.readings_period, 4):uint(), r:add(f.af, 1):uint()
+	r:reserved(3)
+	r:add(f.readings_time, 8)
+	local flows = 0
+	repeat
+		reading(r, af)
+		flows = flows + 1
+	until r:rest() == 0
+	return string.format("period %d: %d flows", period, flows)
 end
 
 local type_flags = {

@@ -134,7 +134,15 @@ func tunnelMessages(v4, v6 wire.FlowDescriptor) []message {
 	cnp4 := ecn.CNP{Level: ecn.LevelEarly, Flow: flow(v4), Node: 7, Sequence: 12, Time: 1_764_500_000_000_000}
 	cnp6 := ecn.CNP{Level: ecn.LevelSevere, Flow: flow(v6), Node: 8, Sequence: 13, Time: 1_764_500_000_000_001}
 	request, answer, end := ecn.Lease{Nonce: 5}, ecn.Lease{Answer: true, Nonce: 5, For: 3500 * time.Millisecond}, ecn.Lease{Answer: true, Nonce: 6}
+	readings4 := ecn.Readings{Period: 7, Time: 1_764_500_000_000_000, List: []ecn.Reading{{Flow: flow(v4), Packets: 9, Sum: time.Second}, {Flow: flow(v4), Sum: -5}}}
+	readings6 := ecn.Readings{Period: 8, Time: 1_764_500_000_000_001, List: []ecn.Reading{{Flow: flow(v6), Packets: 1, Sum: 2}}}
 	return []message{
+		{"READINGS of IPv4", readings4.Append(nil), "READINGS flow 0x00000000 period 7: 2 flows",
+			map[string]string{"type": "14", "flags": "0x00", "length": "72", "flow_id": "0x00000000", "readings.period": "7", "af": "4", "readings.time": "1764500000000000",
+				"src": "10.1.0.2,10.1.0.2", "dst": "10.2.0.3,10.2.0.3", "flow_label": "0x000015,0x000015", "reading.packets": "9,0", "reading.sum": "1000000000,-5", "reserved": "000000,00,00"}},
+		{"READINGS of IPv6", readings6.Append(nil), "READINGS flow 0x00000000 period 8: 1 flows",
+			map[string]string{"type": "14", "flags": "0x00", "length": "72", "flow_id": "0x00000000", "readings.period": "8", "af": "6", "readings.time": "1764500000000001",
+				"src6": "fd00:1::2", "dst6": "fd00:2::3", "flow_label": "0xabcdef", "reading.packets": "1", "reading.sum": "2", "reserved": "000000,00"}},
 		{"CNP of IPv4", cnp4.Append(nil), "CNP flow 0x00000000 early QP 0x000015: node 0x00000007",
 			map[string]string{"type": "12", "flags": "0x00", "length": "44", "flow_id": "0x00000000", "cnp.level": "1", "af": "4", "src": "10.1.0.2", "dst": "10.2.0.3",
 				"flow_label": "0x000015", "cnp.node_id": "0x00000007", "cnp.sequence": "12", "cnp.time": "1764500000000000", "reserved": "0000,00"}},
@@ -277,8 +285,8 @@ func TestSection9_DissectorShowsEveryField(t *testing.T) {
 			names["crem."+f] = true
 		}
 	}
-	if len(types) != 11 {
-		t.Fatalf("%d of eleven types", len(types))
+	if len(types) != 12 {
+		t.Fatalf("%d of twelve types", len(types))
 	}
 	fields := append(slices.Sorted(maps.Keys(names)), "crem.version", infoField, expertField)
 	packets := dissect(t, cremPort, capture(t, datagrams...), fields)
@@ -334,9 +342,9 @@ func TestSection9_DissectorMarksMalformed(t *testing.T) {
 			b[16], b[17] = 0x13, 0x89
 			add(b, false)
 		}
-		for _, at := range []int{0, 10} { // version and type; k or AF
+		for _, at := range []int{0, 10, 12} { // version and type; k or AF
 			for _, v := range []byte{0x00, 0x11, 0x1a, 0x20} {
-				if b := slices.Clone(m.octets); b[at] != v {
+				if b := slices.Clone(m.octets); at < len(b) && b[at] != v {
 					b[at] = v
 					add(b, false)
 				}
@@ -384,6 +392,9 @@ func refused(b []byte) bool {
 		return err != nil
 	case ecn.IsLease(b):
 		_, err := ecn.ParseLease(b)
+		return err != nil
+	case ecn.IsReadings(b):
+		_, err := ecn.ParseReadings(b)
 		return err != nil
 	}
 	h, err := wire.ParseHeader(b)

@@ -36,6 +36,19 @@ func (l *line) wan(payload []byte) (is bool, err error) {
 			l.add("type", "LEASE_REQUEST")
 		}
 		l.add("nonce", fmt.Sprintf("0x%016x", x.Nonce))
+	case ecn.IsReadings(payload):
+		l.add("type", "READINGS")
+		x, err := ecn.ParseReadings(payload)
+		if err != nil {
+			return true, err
+		}
+		packets := uint64(0)
+		for _, r := range x.List {
+			packets += uint64(r.Packets)
+		}
+		l.add("period", x.Period)
+		l.add("flows", len(x.List))
+		l.add("packets", packets)
 	default:
 		return false, nil
 	}

@@ -16,6 +16,7 @@ func TestWANECN_MessagesAreDecoded(t *testing.T) {
 		Level: ecn.LevelSevere, Flow: ecn.Flow{Src: netip.MustParseAddr("10.1.0.5"), Dst: netip.MustParseAddr("10.2.0.6"), Label: 0x77}, Node: 9, Sequence: 12,
 	}
 	request, answer := ecn.Lease{Nonce: 5}, ecn.Lease{Answer: true, Nonce: 5, For: 3500 * time.Millisecond}
+	readings := ecn.Readings{Period: 7, List: []ecn.Reading{{Flow: cnp.Flow, Packets: 2}, {Flow: cnp.Flow, Packets: 3}}}
 	for name, c := range map[string]struct {
 		payload []byte
 		want    line
@@ -23,8 +24,9 @@ func TestWANECN_MessagesAreDecoded(t *testing.T) {
 		"CNP": {cnp.Append(nil), line{
 			{"type", "CNP"}, {"level", "severe"}, {"from", "10.1.0.5"}, {"to", "10.2.0.6"}, {"qpn", "0x000077"}, {"node", "0x00000009"}, {"sequence", uint64(12)},
 		}},
-		"request": {request.Append(nil, 4000), line{{"type", "LEASE_REQUEST"}, {"nonce", "0x0000000000000005"}}},
-		"answer":  {answer.Append(nil, 0), line{{"type", "LEASE_ANSWER"}, {"for", "3.5s"}, {"nonce", "0x0000000000000005"}}},
+		"readings": {readings.Append(nil), line{{"type", "READINGS"}, {"period", uint32(7)}, {"flows", 2}, {"packets", uint64(5)}}},
+		"request":  {request.Append(nil, 4000), line{{"type", "LEASE_REQUEST"}, {"nonce", "0x0000000000000005"}}},
+		"answer":   {answer.Append(nil, 0), line{{"type", "LEASE_ANSWER"}, {"for", "3.5s"}, {"nonce", "0x0000000000000005"}}},
 	} {
 		var got line
 		is, err := got.wan(c.payload)
