@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // skb is struct __sk_buff up to what a test run may set.
@@ -57,5 +58,42 @@ func (t *Tunnels) DidNotFit(tb testing.TB, f TunnelFlow, at time.Duration) {
 	name, when := newFlowName(f), uint64(at)
 	if err := t.kernel.CremWanWide.Put(&name, &when); err != nil {
 		tb.Fatal(err)
+	}
+}
+
+// SetUnix makes the time of the programs of tunnels a Unix time, from which it goes on.
+func (t *Tunnels) SetUnix(tb testing.TB, at time.Duration) {
+	tb.Helper()
+	if _, err := t.setTAI(TAI(tb) - at); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TAI is the time of CLOCK_TAI.
+func TAI(tb testing.TB) time.Duration {
+	tb.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_TAI, &now); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(now.Nano())
+}
+
+// FillCounts leaves no room for another flow that arrives: those that it makes are of other tunnels, and had their last packet in period since.
+func (t *Tunnels) FillCounts(tb testing.TB, since uint32) {
+	tb.Helper()
+	for i := range t.kernel.CremWanArrived.MaxEntries() {
+		key, value := wanCountedFlow{Tunnel: mostTunnels + i}, wanFlowCounts{Since: since}
+		if err := t.kernel.CremWanArrived.Put(&key, &value); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// Arrive gives a frame to the program of arrivals without any interface.
+func (t *Tunnels) Arrive(tb testing.TB, frame []byte) {
+	tb.Helper()
+	if _, err := t.kernel.CremWanIn.Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
+		tb.Error(err)
 	}
 }

@@ -26,6 +26,9 @@ const (
 	MarkUntold     = Passage(wanPassageMARK_UNTOLD)
 	QueueEarly     = Passage(wanPassageQUEUE_EARLY)  // encapsulated too, with the early warning: the own queue is long
 	QueueSevere    = Passage(wanPassageQUEUE_SEVERE) // the same with CE
+	Colourless     = Passage(wanPassageCOLOURLESS)   // not measured: its DSCP has the bit of the colour itself
+	Uncounted      = Passage(wanPassageUNCOUNTED)    // not measured: no room for its flow
+	Recoloured     = Passage(wanPassageRECOLOURED)   // not measured: its DSCP was changed on its way
 
 	// Passages is their number.
 	Passages = int(wanPassagePASSAGES)
@@ -35,6 +38,7 @@ var passageNames = [Passages]string{
 	"encapsulated", "over_rate", "over_rate_not_ect", "plain_no_lease", "plain_uplink", "plain_too_big", "plain_refused", "plain_super_packet",
 	"decapsulated", "light", "in_malformed", "in_checksum", "in_fragment", "in_foreign", "in_not_ect", "in_refused", "mark_untold",
 	"queue_early", "queue_severe",
+	"colourless", "uncounted", "recoloured",
 }
 
 // String is the passage as a metric label.

@@ -35,6 +35,7 @@ type TunnelSite struct {
 	Tunnels  []Tunnel // what comes through any of them is taken
 	Use      int      // index of the tunnel that flows take while it has a lease; -1: none
 	VeRoCE   uint16   // UDP port of veRoCE that travels in tunnels; 0: none does
+	Measured bool     // outer headers carry the colour of their period, and flows are counted by it (RFC 9341)
 }
 
 // TunnelPlan is everything that the programs of the tunnels must know.
@@ -45,8 +46,9 @@ type TunnelPlan struct {
 
 // TunnelConfig is what the programs are loaded with.
 type TunnelConfig struct {
-	Mark   uint32 // of injected frames; default DefaultMark
-	PinDir string // folder of the agent's pins; empty: all ends with the process
+	Mark   uint32        // of injected frames; default DefaultMark
+	PinDir string        // folder of the agent's pins; empty: all ends with the process
+	Period time.Duration // of Alternate Marking; default a second
 }
 
 // tellEvery is how often a flow's marks of one level are told.
@@ -105,11 +107,14 @@ func (t *Tunnels) load(c TunnelConfig) error {
 	if c.Mark == 0 {
 		c.Mark = DefaultMark
 	}
+	if c.Period == 0 {
+		c.Period = time.Second
+	}
 	spec, err := loadWan()
 	if err != nil {
 		return fmt.Errorf("bpf: embedded programs of tunnels: %w", err)
 	}
-	for name, value := range map[string]any{wanVarMark: c.Mark, wanVarTellNs: uint64(tellEvery)} {
+	for name, value := range map[string]any{wanVarMark: c.Mark, wanVarTellNs: uint64(tellEvery), wanVarPeriodNs: uint64(c.Period)} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("bpf: constant %s: %w", name, err)
 		}
@@ -134,6 +139,9 @@ func (t *Tunnels) load(c TunnelConfig) error {
 		return explain(err, "load the programs of tunnels")
 	}
 	if err := t.mapMemory(); err != nil {
+		return err
+	}
+	if _, err := t.SetClock(); err != nil {
 		return err
 	}
 	if t.marks, err = ringbuf.NewReader(t.kernel.CremWanMarks); err != nil {
@@ -297,11 +305,18 @@ func (t *Tunnels) enter(w Tunnel) uint32 {
 
 func endsOf(w Tunnel) wanEnds { return wanEnds{Local: w.Local.As16(), Remote: w.Remote.As16()} }
 
+func (s *TunnelSite) measured() uint32 {
+	if s.Measured {
+		return 1
+	}
+	return 0
+}
+
 func (t *Tunnels) endsOf(plan TunnelPlan) map[wanEnds]wanEnd {
 	m := map[wanEnds]wanEnd{}
 	for i, s := range plan.Sites {
 		for _, w := range s.Tunnels {
-			m[endsOf(w)] = wanEnd{Site: uint32(i + 1), Tunnel: t.index[w]}
+			m[endsOf(w)] = wanEnd{Site: uint32(i + 1), Tunnel: t.index[w], Measured: s.measured()}
 		}
 	}
 	return m
@@ -319,7 +334,7 @@ func (t *Tunnels) placesOf(plan TunnelPlan) map[wanNetmask]wanPlace {
 		}
 	}
 	for i, s := range plan.Sites {
-		place := wanPlace{Site: uint32(i + 1), Tunnel: noTunnel, VerocePort: s.VeRoCE}
+		place := wanPlace{Site: uint32(i + 1), Tunnel: noTunnel, VerocePort: s.VeRoCE, Measured: uint16(s.measured())}
 		if s.Use >= 0 {
 			place.Tunnel = t.index[s.Tunnels[s.Use]]
 		}
@@ -515,6 +530,7 @@ func RemoveTunnels(pinDir string) error { return uninstall(tunnelDir(pinDir)) }
 
 func (m *wanMaps) byName() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
+		wanMapCremWanArrived: m.CremWanArrived, wanMapCremWanEntered: m.CremWanEntered,
 		wanMapCremWanCells: m.CremWanCells, wanMapCremWanChances: m.CremWanChances, wanMapCremWanCounts: m.CremWanCounts, wanMapCremWanEnds: m.CremWanEnds,
 		wanMapCremWanLimits: m.CremWanLimits, wanMapCremWanMarks: m.CremWanMarks, wanMapCremWanPlaces: m.CremWanPlaces,
 		wanMapCremWanPromise: m.CremWanPromise, wanMapCremWanTold: m.CremWanTold, wanMapCremWanTunnels: m.CremWanTunnels,

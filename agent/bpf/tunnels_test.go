@@ -52,6 +52,11 @@ func tunnelPlan(use int, tunnels ...bpf.Tunnel) bpf.TunnelPlan {
 
 func newTunnelWorld(t *testing.T, pinDir string) *tunnelWorld {
 	t.Helper()
+	return newTunnelWorldOf(t, bpf.TunnelConfig{PinDir: pinDir})
+}
+
+func newTunnelWorldOf(t *testing.T, c bpf.TunnelConfig) *tunnelWorld {
+	t.Helper()
 	w := &tunnelWorld{world: newWorld(t)}
 	w.node.Route("10.9.0.0/24", "10.1.0.5")
 	w.node.Route("fd00:9::/64", "fd00:1::5")
@@ -60,7 +65,7 @@ func newTunnelWorld(t *testing.T, pinDir string) *tunnelWorld {
 	}
 	w.host.Route("10.9.0.0/24", "10.2.0.1")
 	w.host.Route("fd00:9::/64", "fd00:2::1")
-	w.loadTunnels(pinDir)
+	w.loadTunnels(c)
 	raw := func(ifindex int) int {
 		const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -85,10 +90,10 @@ func newTunnelWorld(t *testing.T, pinDir string) *tunnelWorld {
 	return w
 }
 
-func (w *tunnelWorld) loadTunnels(pinDir string) {
+func (w *tunnelWorld) loadTunnels(c bpf.TunnelConfig) {
 	w.t.Helper()
 	var err error
-	if w.tunnels, err = bpf.LoadTunnels(bpf.TunnelConfig{PinDir: pinDir}); err != nil {
+	if w.tunnels, err = bpf.LoadTunnels(c); err != nil {
 		var verifier *ebpf.VerifierError
 		if errors.As(err, &verifier) {
 			w.t.Fatalf("the verifier refuses:\n%+v", verifier)
@@ -668,7 +673,7 @@ func TestWANECN_WithoutAgent(t *testing.T) {
 	if got := w.seen(); got[23] != 4 {
 		t.Errorf("within the lease: %x", got)
 	}
-	w.loadTunnels(pinDir) // an agent comes, and with it new leases
+	w.loadTunnels(bpf.TunnelConfig{PinDir: pinDir}) // an agent comes, and with it new leases
 	w.hostSends(sent)
 	if got := w.seen(); !bytes.Equal(got[14:], forwarded(sent)) {
 		t.Errorf("a new agent: %x", got)

@@ -20,16 +20,40 @@ type wanChances struct {
 	Severe uint64
 }
 
-type wanEnd struct {
+type wanCountedFlow struct {
 	_      structs.HostLayout
-	Site   uint32
+	Flow   wanFlowName
 	Tunnel uint32
+}
+
+type wanEnd struct {
+	_        structs.HostLayout
+	Site     uint32
+	Tunnel   uint32
+	Measured uint32
 }
 
 type wanEnds struct {
 	_      structs.HostLayout
 	Local  [16]uint8
 	Remote [16]uint8
+}
+
+type wanFlowCounts struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Since      uint32
+	Recoloured uint32
+	Pad        uint32
+	Periods    [4]struct {
+		_       structs.HostLayout
+		Number  uint32
+		Packets uint32
+		Sum     int64
+	}
 }
 
 type wanFlowName struct {
@@ -75,7 +99,10 @@ const (
 	wanPassageMARK_UNTOLD       wanPassage = 16
 	wanPassageQUEUE_EARLY       wanPassage = 17
 	wanPassageQUEUE_SEVERE      wanPassage = 18
-	wanPassagePASSAGES          wanPassage = 19
+	wanPassageCOLOURLESS        wanPassage = 19
+	wanPassageUNCOUNTED         wanPassage = 20
+	wanPassageRECOLOURED        wanPassage = 21
+	wanPassagePASSAGES          wanPassage = 22
 )
 
 type wanPlace struct {
@@ -83,7 +110,7 @@ type wanPlace struct {
 	Site       uint32
 	Tunnel     uint32
 	VerocePort uint16
-	Pad        uint16
+	Measured   uint16
 }
 
 type wanToldKey struct {
@@ -109,10 +136,12 @@ type wanTunnel struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	wanMapCremWanArrived = "crem_wan_arrived"
 	wanMapCremWanCells   = "crem_wan_cells"
 	wanMapCremWanChances = "crem_wan_chances"
 	wanMapCremWanCounts  = "crem_wan_counts"
 	wanMapCremWanEnds    = "crem_wan_ends"
+	wanMapCremWanEntered = "crem_wan_entered"
 	wanMapCremWanLimits  = "crem_wan_limits"
 	wanMapCremWanMarks   = "crem_wan_marks"
 	wanMapCremWanPlaces  = "crem_wan_places"
@@ -123,6 +152,8 @@ const (
 	wanProgCremWanIn     = "crem_wan_in"
 	wanProgCremWanOut    = "crem_wan_out"
 	wanVarMark           = "mark"
+	wanVarPeriodNs       = "period_ns"
+	wanVarTaiNs          = "tai_ns"
 	wanVarTellNs         = "tell_ns"
 )
 
@@ -176,10 +207,12 @@ type wanProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type wanMapSpecs struct {
+	CremWanArrived *ebpf.MapSpec `ebpf:"crem_wan_arrived"`
 	CremWanCells   *ebpf.MapSpec `ebpf:"crem_wan_cells"`
 	CremWanChances *ebpf.MapSpec `ebpf:"crem_wan_chances"`
 	CremWanCounts  *ebpf.MapSpec `ebpf:"crem_wan_counts"`
 	CremWanEnds    *ebpf.MapSpec `ebpf:"crem_wan_ends"`
+	CremWanEntered *ebpf.MapSpec `ebpf:"crem_wan_entered"`
 	CremWanLimits  *ebpf.MapSpec `ebpf:"crem_wan_limits"`
 	CremWanMarks   *ebpf.MapSpec `ebpf:"crem_wan_marks"`
 	CremWanPlaces  *ebpf.MapSpec `ebpf:"crem_wan_places"`
@@ -193,8 +226,10 @@ type wanMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type wanVariableSpecs struct {
-	Mark   *ebpf.VariableSpec `ebpf:"mark"`
-	TellNs *ebpf.VariableSpec `ebpf:"tell_ns"`
+	Mark     *ebpf.VariableSpec `ebpf:"mark"`
+	PeriodNs *ebpf.VariableSpec `ebpf:"period_ns"`
+	TaiNs    *ebpf.VariableSpec `ebpf:"tai_ns"`
+	TellNs   *ebpf.VariableSpec `ebpf:"tell_ns"`
 }
 
 // wanObjects contains all objects after they have been loaded into the kernel.
@@ -217,10 +252,12 @@ func (o *wanObjects) Close() error {
 //
 // It can be passed to loadWanObjects or ebpf.CollectionSpec.LoadAndAssign.
 type wanMaps struct {
+	CremWanArrived *ebpf.Map `ebpf:"crem_wan_arrived"`
 	CremWanCells   *ebpf.Map `ebpf:"crem_wan_cells"`
 	CremWanChances *ebpf.Map `ebpf:"crem_wan_chances"`
 	CremWanCounts  *ebpf.Map `ebpf:"crem_wan_counts"`
 	CremWanEnds    *ebpf.Map `ebpf:"crem_wan_ends"`
+	CremWanEntered *ebpf.Map `ebpf:"crem_wan_entered"`
 	CremWanLimits  *ebpf.Map `ebpf:"crem_wan_limits"`
 	CremWanMarks   *ebpf.Map `ebpf:"crem_wan_marks"`
 	CremWanPlaces  *ebpf.Map `ebpf:"crem_wan_places"`
@@ -232,10 +269,12 @@ type wanMaps struct {
 
 func (m *wanMaps) Close() error {
 	return _WanClose(
+		m.CremWanArrived,
 		m.CremWanCells,
 		m.CremWanChances,
 		m.CremWanCounts,
 		m.CremWanEnds,
+		m.CremWanEntered,
 		m.CremWanLimits,
 		m.CremWanMarks,
 		m.CremWanPlaces,
@@ -250,8 +289,10 @@ func (m *wanMaps) Close() error {
 //
 // It can be passed to loadWanObjects or ebpf.CollectionSpec.LoadAndAssign.
 type wanVariables struct {
-	Mark   *ebpf.Variable `ebpf:"mark"`
-	TellNs *ebpf.Variable `ebpf:"tell_ns"`
+	Mark     *ebpf.Variable `ebpf:"mark"`
+	PeriodNs *ebpf.Variable `ebpf:"period_ns"`
+	TaiNs    *ebpf.Variable `ebpf:"tai_ns"`
+	TellNs   *ebpf.Variable `ebpf:"tell_ns"`
 }
 
 // wanPrograms contains all programs after they have been loaded into the kernel.

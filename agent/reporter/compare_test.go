@@ -254,7 +254,7 @@ func TestRFC9341_ReadingsThatSayNothing(t *testing.T) {
 		full.Periods[n%Kept] = PeriodCounts{Number: n, Packets: n, Sum: time.Duration(n)}
 	}
 	recoloured := full
-	recoloured.Recolour = 102
+	recoloured.Recoloured = 102
 	idle := Counts{Since: 100}
 	for name, x := range map[string]struct {
 		c       Counts
@@ -279,8 +279,9 @@ func TestRFC9341_ReadingsThatSayNothing(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, r, why)
 		}
 	}
-	if full.Newest() != 104 || idle.Newest() != 100 {
-		t.Errorf("newest %d and %d", full.Newest(), idle.Newest())
+	idleButRecoloured := Counts{Since: 100, Recoloured: 102}
+	if full.Newest() != 104 || idle.Newest() != 100 || idleButRecoloured.Newest() != 102 {
+		t.Errorf("newest %d, %d and %d", full.Newest(), idle.Newest(), idleButRecoloured.Newest())
 	}
 	c := NewComparer(NewPeriods(testPeriod), 4)
 	r := Reading{Flow: testFlow(1), Period: 7, Packets: 3}

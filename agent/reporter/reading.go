@@ -9,9 +9,9 @@ const Kept = 4
 
 // Counts is what a measurement point has counted of a flow lately.
 type Counts struct {
-	Since    uint32             // period in which counting began: as much of it as was before is missing, and of its neighbours
-	Recolour uint32             // newest period in which a packet came whose DSCP was not as it was sent, so that its colour says nothing; 0: none did
-	Periods  [Kept]PeriodCounts // period n at n modulo Kept
+	Since      uint32             // period in which counting began: as much of it as was before is missing, and of its neighbours
+	Recoloured uint32             // newest period in which a packet came whose DSCP was not as it was sent, so that its colour says nothing; 0: none did
+	Periods    [Kept]PeriodCounts // period n at n modulo Kept
 }
 
 // PeriodCounts is what was counted of a flow and period.
@@ -38,7 +38,7 @@ func (c *Counts) Reading(k Flow, over, n uint32) (Reading, DropReason) {
 		return Reading{}, DropEarly
 	case int32(n-c.Since) < 2:
 		return Reading{}, DropPartial
-	case c.Recolour != 0 && int32(n-c.Recolour) < 2:
+	case c.Recoloured != 0 && int32(n-c.Recoloured) < 2:
 		return Reading{}, DropRecoloured
 	case p.Packets == 0 || int32(p.Number-n) < 0:
 		return r, DropNone
@@ -49,9 +49,12 @@ func (c *Counts) Reading(k Flow, over, n uint32) (Reading, DropReason) {
 	return r, DropNone
 }
 
-// Newest is the newest period in which the flow had packets.
+// Newest is the newest period in which the flow had packets, counted or not.
 func (c *Counts) Newest() uint32 {
 	newest := c.Since
+	if c.Recoloured != 0 && int32(c.Recoloured-newest) > 0 {
+		newest = c.Recoloured
+	}
 	for i := range c.Periods {
 		if p := &c.Periods[i]; p.Packets > 0 && int32(p.Number-newest) > 0 {
 			newest = p.Number

@@ -4,7 +4,7 @@
 #ifndef CREM_WAN_IN_H
 #define CREM_WAN_IN_H
 
-#include "wan_head.h"
+#include "wan_colour.h"
 #include "wan_tell.h"
 
 #ifndef BPF_F_ADJ_ROOM_DECAP_L3_IPV4
@@ -16,6 +16,7 @@ struct outer {
 	struct ends ends;
 	__u32 len; /* octets of the packet */
 	__u32 head; /* octets of its header */
+	__u8 class; /* DSCP and ECN */
 	__u8 codepoint;
 	__u8 protocol;
 };
@@ -26,7 +27,8 @@ static __always_inline bool outer_ipv4(struct __sk_buff *skb, struct outer *o, s
 		return false;
 	o->len = bpf_ntohs(ip->tot_len);
 	o->head = sizeof(*ip);
-	o->codepoint = ip->tos & CODEPOINT;
+	o->class = ip->tos;
+	o->codepoint = o->class & CODEPOINT;
 	o->protocol = ip->protocol;
 	map_ipv4(o->ends.remote, ip->saddr);
 	map_ipv4(o->ends.local, ip->daddr);
@@ -43,7 +45,8 @@ static __always_inline bool outer_ipv6(struct __sk_buff *skb, struct outer *o)
 	__builtin_memcpy(&first, &ip, sizeof(first));
 	o->len = sizeof(ip) + bpf_ntohs(ip.payload_len);
 	o->head = sizeof(ip);
-	o->codepoint = bpf_ntohl(first) >> 20 & CODEPOINT;
+	o->class = bpf_ntohl(first) >> 20;
+	o->codepoint = o->class & CODEPOINT;
 	o->protocol = ip.nexthdr;
 	__builtin_memcpy(o->ends.remote, &ip.saddr, 16);
 	__builtin_memcpy(o->ends.local, &ip.daddr, 16);
@@ -150,6 +153,8 @@ static __always_inline int arrive(struct __sk_buff *skb)
 		return drop(IN_MALFORMED);
 	if (!belongs(skb, &h, &o, end))
 		return drop(IN_FOREIGN);
+	if (end->measured)
+		count_arrival(&h, o.class, end->tunnel);
 	if (!carry_over(skb, &h, &o))
 		return drop(IN_NOT_ECT);
 	if (!strip(skb, &h, &o))

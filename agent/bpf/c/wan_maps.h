@@ -30,6 +30,9 @@ enum passage {
 	MARK_UNTOLD,     /* a mark that was not told: no room */
 	QUEUE_EARLY,     /* encapsulated too, with the early warning: the own queue is long */
 	QUEUE_SEVERE,    /* the same with CE */
+	COLOURLESS,      /* in a tunnel that is measured, not counted: its DSCP has the bit of the colour itself */
+	UNCOUNTED,       /* the same: no room for its flow */
+	RECOLOURED,      /* the same: its DSCP was changed on its way */
 	PASSAGES,
 };
 
@@ -81,6 +84,7 @@ struct ends {
 struct end {
 	__u32 site;
 	__u32 tunnel;
+	__u32 measured;
 };
 
 /* Pairs of gateways between which tunnelled packets are taken. */
@@ -101,7 +105,7 @@ struct place {
 	__u32 site;
 	__u32 tunnel;
 	__u16 veroce_port; /* UDP destination port of veRoCE, 0: what goes there travels in no tunnel */
-	__u16 pad;
+	__u16 measured;
 };
 #define OWN_SITE 0
 

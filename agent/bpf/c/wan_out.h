@@ -4,7 +4,7 @@
 #ifndef CREM_WAN_OUT_H
 #define CREM_WAN_OUT_H
 
-#include "wan_head.h"
+#include "wan_colour.h"
 #include "wan_queue.h"
 
 #define OUTER_TTL 64
@@ -99,9 +99,10 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, struct tunnel *t, 
 	       !bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, sizeof(ethertype), 0);
 }
 
-static __always_inline bool encapsulate(struct __sk_buff *skb, struct tunnel *t, struct head *h, __u8 codepoint)
+/* marks is the ECN field and the colour. */
+static __always_inline bool encapsulate(struct __sk_buff *skb, struct tunnel *t, struct head *h, __u8 marks)
 {
-	__u8 class = (h->class & ~CODEPOINT) | codepoint;
+	__u8 class = (h->class & ~CODEPOINT) | marks;
 
 	return mapped(t->remote) ? write_ipv4(skb, t, h, class) : write_ipv6(skb, t, h, class);
 }
@@ -181,6 +182,20 @@ static __always_inline bool too_big(struct head *h, struct tunnel *t, __u64 now)
 	return wide && now - *wide < WIDE_NS;
 }
 
+/* Puts a packet that is measured into its tunnel. */
+static __always_inline bool encapsulate_coloured(struct __sk_buff *skb, struct tunnel *t, struct head *h, __u32 tunnel, __u8 codepoint)
+{
+	struct moment m = moment();
+	struct flow_counts *f;
+
+	if (!encapsulate(skb, t, h, codepoint | (m.period & 1 ? COLOUR : 0)))
+		return false;
+	f = counts_of(&crem_wan_entered, h, tunnel, &m);
+	if (f)
+		add_packet(f, &m, m.period);
+	return true;
+}
+
 static __always_inline int leave(struct __sk_buff *skb, struct head *h)
 {
 	struct place *to = place_of(h->flow.dst), *from;
@@ -217,7 +232,7 @@ static __always_inline int leave(struct __sk_buff *skb, struct head *h)
 	}
 	codepoint = mark_by_queue(&h->flow, index, t, outer_codepoint(t->mode, h->class & CODEPOINT), now);
 	hop = t->hop;
-	if (!encapsulate(skb, t, h, codepoint))
+	if (!(to->measured && measurable(h) ? encapsulate_coloured(skb, t, h, index, codepoint) : encapsulate(skb, t, h, codepoint)))
 		return pass(PLAIN_REFUSED);
 	bpf_skb_store_bytes(skb, 0, &hop, ETH_ALEN, 0);
 	return pass(passage);
