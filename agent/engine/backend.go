@@ -11,6 +11,7 @@ import (
 	"crem.dev/crem/agent/bpf"
 	"crem.dev/crem/agent/ipsec"
 	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/reporter"
 	"crem.dev/crem/agent/uplink"
 )
 
@@ -64,6 +65,11 @@ type Tunnels interface {
 	limiter
 	ReadMark() (bpf.Mark, error) // waits; an error is the end
 	Stats() (bpf.TunnelStats, error)
+	// SetClock brings their clock in line with the system's; it jumped by that, or not.
+	SetClock() (jumped bool, err error)
+	Arrived(yield func(*bpf.FlowCounts)) error // what was counted as it came out of tunnels that are measured
+	Entered(t bpf.Tunnel, f bpf.TunnelFlow) (c reporter.Counts, known bool, err error)
+	ForgetCounts(since uint32) error // of flows without packets since a period
 }
 
 // Linux is the Backend of a real node.
@@ -130,7 +136,7 @@ func (l *Linux) Tunnels() (Tunnels, error) {
 	if l.tunnels != nil {
 		return l.tunnels, nil
 	}
-	tunnels, err := bpf.LoadTunnels(bpf.TunnelConfig{Mark: l.Mark, PinDir: l.PinDir})
+	tunnels, err := bpf.LoadTunnels(bpf.TunnelConfig{Mark: l.Mark, PinDir: l.PinDir, Period: markingPeriod})
 	if err != nil {
 		return nil, err
 	}

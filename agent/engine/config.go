@@ -56,6 +56,7 @@ type WAN struct {
 	PathMTU       int      // octets of the largest IP packet between gateways; 0: the uplinks'
 	LeastRate     int64    // octets per second that congestion leaves every flow
 	Queue         Queue    // of the uplink, by which outer headers are marked; the zero value: by none
+	Measure       bool     // loss and change of delay by Alternate Marking
 }
 
 // Queue is two thresholds of an average queue, in octets; Severe is over Early.

@@ -69,8 +69,10 @@ type Engine struct {
 	look    chan struct{} // policies may have changed
 	numbers uint64
 	tunnels tunnels
-	stop    chan struct{}
-	running sync.WaitGroup
+
+	measuring measuring
+	stop      chan struct{}
+	running   sync.WaitGroup
 }
 
 // ItemResult tells how one item of a configuration fared. One bad item does not stop the others.
@@ -90,7 +92,7 @@ func New(opts Options) *Engine {
 		opts.Memory = defaultMemory
 	}
 	e := &Engine{
-		opts: opts, backend: opts.Backend, random: cryptoRandom(), now: packet.Now, stop: make(chan struct{}), look: make(chan struct{}, 1),
+		opts: opts, backend: opts.Backend, measuring: newMeasuring(), random: cryptoRandom(), now: packet.Now, stop: make(chan struct{}), look: make(chan struct{}, 1),
 	}
 	e.moment = e.millisecond
 	e.owners.m = make(map[peerFlow]int)
@@ -232,6 +234,7 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		saying:     make(chan []datagram, 64),
 		marks:      make(chan ownMark, marksWaiting),
 		calls:      make(chan func() bool, 16),
+		measured:   make(chan measurements, measurementsWaiting),
 	}
 	w.cnps = w.newReceiver()
 	return w, nil

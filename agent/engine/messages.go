@@ -60,7 +60,7 @@ func (w *worker) overtakeNothing() {
 // message finds the worker that owns the message's flow and hands it over, or handles it here.
 func (w *worker) message(port uint16, m *packet.Message) {
 	w.counters[countMessages]++
-	if ecn.IsLease(m.Data) || ecn.IsCNP(m.Data) {
+	if ecn.IsLease(m.Data) || ecn.IsCNP(m.Data) || ecn.IsReadings(m.Data) {
 		w.wanMessage(port, m)
 		return
 	}

@@ -157,7 +157,7 @@ func nodeID(name string) uint32 {
 
 // setPorts makes the Path Reporters that the configuration wants, and ends the others.
 func (w *worker) setPorts() {
-	on := w.snap.cfg.reportsDrops()
+	on := w.snap.cfg.reportsDrops() || w.snap.cfg.measures()
 	for index, p := range w.ports {
 		if !on || w.snap.uplinkOf(index) == nil {
 			w.endPort(index, p)

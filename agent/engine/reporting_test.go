@@ -148,7 +148,7 @@ func TestSection8_2_DropsOfAnUplinkAreReported(t *testing.T) {
 	if r.counters["reporter_reports"] != 2 || r.counters["reporter_attributed"] != 30 {
 		t.Errorf("%v", r.counters)
 	}
-	if s := b.w.e.Overview().Domains[0]; s.Reporter != agentapi.ReporterOwnDrops || !strings.Contains(s.ReporterProblem, "no tunnel") {
+	if s := b.w.e.Overview().Domains[0]; s.Reporter != agentapi.ReporterOwnDrops || !strings.Contains(s.ReporterProblem, "does not measure loss between sites: write spec.wan") {
 		t.Errorf("%+v", s)
 	}
 	text := errors.New("operation not permitted").Error()

@@ -110,6 +110,9 @@ func (e *Engine) overview() (agentapi.Status, *snapshot) {
 	e.describe(&s, snap)
 	e.tunnels.describe(&s, e.now(), snap)
 	s.Generation, s.AppliedGeneration = snap.cfg.Generation, snap.cfg.Generation
+	if snap.cfg.measures() {
+		e.measuring.count(&s)
+	}
 	for i, w := range e.workers {
 		s.Workers = append(s.Workers, agentapi.Worker{ID: i, LastBeatAge: w.beatAge().Seconds(), Realtime: w.realtime.Load()})
 		if w.seenSnap.Load() < snap.number {
@@ -235,7 +238,10 @@ func (d *Domain) reports(snap *snapshot) (mode, problem string) {
 			return agentapi.ReporterOwnDrops, "reports nothing: " + *text + "; it is tried again"
 		}
 	}
-	return agentapi.ReporterOwnDrops, "reports what this node's uplinks drop; does not measure loss between sites, because no tunnel carries marked packets"
+	if d.WAN != nil && d.WAN.Measure {
+		return agentapi.ReporterOwnDrops, "reports what this node's uplinks drop and what its tunnels lose"
+	}
+	return agentapi.ReporterOwnDrops, "reports what this node's uplinks drop; does not measure loss between sites: write spec.wan with measurement AlternateMarking for that"
 }
 
 func (d *Domain) securityReason() string {

@@ -77,6 +77,7 @@ type way struct {
 	queue        Queue     // by which packets are marked on their way into it
 	queued       int64     // its average, in octets
 	queueProblem string    // why it is not known
+	measured     bool
 }
 
 // tunnel is one pair of gateways.
@@ -86,6 +87,8 @@ type tunnel struct {
 	askedAt time.Duration // when it was sent
 	until   time.Duration // of the lease
 	theirs  uint64        // nonce of the other end's last request; 0: none came
+
+	measured colouring
 }
 
 func (t *tunnel) ends() packet.Ends { return packet.Ends{Src: t.Local, Dst: t.Remote} }
@@ -105,6 +108,7 @@ func (t *tunnels) plan(e *Engine, next *snapshot, local []netip.Addr) {
 			if old := before[x.ends()]; old != nil && old.Tunnel == x.Tunnel {
 				w.tunnels[i], x = old, old
 			}
+			x.measured.set(w.measured, e.measuring.present())
 			t.byEnds[x.ends()] = x
 			next.ends[x.ends()], next.ends[packet.Ends{Src: x.Remote, Dst: x.Local}] = true, true
 		}
@@ -149,7 +153,7 @@ func (s *snapshot) ways(d *Domain, local []netip.Addr, node string) (list []*way
 		if site.Name == d.Site || !slices.Contains(d.WAN.Sites, site.Name) {
 			continue
 		}
-		w := &way{domain: d.Name, site: site.Name, gateway: len(gateways) > 0, port: d.Port, prefixes: site.Prefixes, own: d.ownSite().Prefixes, use: -1, queue: d.WAN.Queue}
+		w := &way{domain: d.Name, site: site.Name, gateway: len(gateways) > 0, port: d.Port, prefixes: site.Prefixes, own: d.ownSite().Prefixes, use: -1, queue: d.WAN.Queue, measured: d.WAN.Measure}
 		if v := d.Transports.VeRoCE; v.Enabled {
 			w.veroce = v.Port
 		}
@@ -224,7 +228,7 @@ func (t *tunnels) settle(now time.Duration) {
 
 func (t *tunnels) wanted() (p bpf.TunnelPlan) {
 	for _, w := range t.ways {
-		s := bpf.TunnelSite{Prefixes: w.prefixes, Use: w.use, VeRoCE: w.veroce}
+		s := bpf.TunnelSite{Prefixes: w.prefixes, Use: w.use, VeRoCE: w.veroce, Measured: w.measured}
 		for _, x := range w.tunnels {
 			s.Tunnels = append(s.Tunnels, x.Tunnel)
 		}
@@ -254,8 +258,9 @@ func lacks(p, other bpf.TunnelPlan) bool {
 
 // keepTunnels asks for leases until the engine stops.
 func (e *Engine) keepTunnels() {
-	timer := time.NewTicker(askEvery)
+	timer, over := time.NewTicker(askEvery), time.NewTimer(e.measuring.wait())
 	defer timer.Stop()
+	defer over.Stop()
 	e.tendTunnels()
 	for {
 		select {
@@ -263,10 +268,14 @@ func (e *Engine) keepTunnels() {
 			return
 		case x := <-e.tunnels.heard:
 			e.takeLease(x)
-			continue
+		case x := <-e.measuring.inbox:
+			e.takeReadings(x)
+		case <-over.C:
+			e.tellReadings()
+			over.Reset(e.measuring.wait())
 		case <-timer.C:
+			e.tendTunnels()
 		}
-		e.tendTunnels()
 	}
 }
 
@@ -402,6 +411,7 @@ func (e *Engine) takeLease(h heardLease) {
 	switch {
 	case x == nil || t.kernel == nil || t.leaving:
 	case h.m.Answer && t.opens(x, h.m):
+		x.measured.answered(e.now() - x.askedAt)
 		x.until = x.askedAt + h.m.For // past if that is 0
 		t.kernel.Lease(x.Tunnel, x.until)
 		if now := e.now(); t.choose(now) {
@@ -499,6 +509,7 @@ func (t *tunnels) describe(s *agentapi.Status, now time.Duration, snap *snapshot
 		if !out.Up {
 			out.Problem = t.problem(w)
 		}
+		out.Measured = w.describeMeasured()
 		s.Tunnels = append(s.Tunnels, out)
 	}
 	if t.unexpected > 0 {

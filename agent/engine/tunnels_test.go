@@ -14,6 +14,7 @@ import (
 	"crem.dev/crem/agent/csf"
 	"crem.dev/crem/agent/ecn"
 	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/reporter"
 	"crem.dev/crem/agent/uplink"
 	"crem.dev/crem/internal/agentapi"
 )
@@ -32,6 +33,7 @@ type passages struct {
 	cells    [4][4]uint64
 	busy     func() // the kernel takes its time
 	chances  map[bpf.Tunnel][2]float64
+	counted
 }
 
 func (p *passages) Kept() bool { return !p.unkept }
@@ -152,7 +154,9 @@ func newTunnelBench(t *testing.T, unkept bool) *tunnelBench {
 	t.Helper()
 	b := &tunnelBench{
 		bench: newBench(t, tunnelled(false)), clock: time.Hour, looks: map[int]bool{},
-		kernel: &passages{unkept: unkept, leases: map[bpf.Tunnel]time.Duration{}, limits: map[bpf.TunnelFlow]int64{}, chances: map[bpf.Tunnel][2]float64{}},
+		kernel: &passages{unkept: unkept, leases: map[bpf.Tunnel]time.Duration{}, limits: map[bpf.TunnelFlow]int64{}, chances: map[bpf.Tunnel][2]float64{},
+			counted: counted{arrived: map[bpf.TunnelFlow]*bpf.FlowCounts{}, entered: map[bpf.TunnelFlow]reporter.Counts{}},
+		},
 	}
 	b.w.e.backend = b
 	b.w.e.now = func() time.Duration { return b.clock }

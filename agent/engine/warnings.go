@@ -52,6 +52,9 @@ func (w *worker) wanMessage(port uint16, m *packet.Message) {
 	case ecn.IsLease(m.Data):
 		w.lease(m)
 		return
+	case ecn.IsReadings(m.Data):
+		w.readings(d, m)
+		return
 	}
 	x, err := ecn.ParseCNP(m.Data)
 	if err != nil {

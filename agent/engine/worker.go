@@ -77,6 +77,7 @@ type worker struct {
 	call     func() bool      // the one that is being answered
 	telling  *report          // the report that it makes
 	reportNo uint64           // that it has begun
+	measured chan measurements
 
 	counters   [numCounters]uint64
 	drops      [numDrops]uint64
@@ -112,7 +113,7 @@ func (w *worker) run(stop <-chan struct{}) {
 //  2. copies of what left and of ACKs (tap)
 //  3. packets of protected flows (ring)
 //  4. messages (sockets, other workers), marks by the own queue
-//  5. counters of the uplinks (Path Reporter), deadlines
+//  5. counters of the uplinks and what was measured in tunnels (Path Reporter), deadlines
 //  6. send and inject what came of it, give memory back
 //  7. hand flows back to the kernel whose order is whole again
 //  8. heartbeat
@@ -124,6 +125,7 @@ func (w *worker) step() (busy bool) {
 	busy = w.readMessages() || busy
 	w.takeMarks()
 	w.takeCounters()
+	w.takeMeasurements()
 	w.pollTimers()
 	w.flush()
 	w.obeyed()

@@ -181,6 +181,8 @@ var counters = []counter{
 	{"cnp_received_*", notified, []string{received}},
 	{"cnp_own_*", notified, []string{"own"}},
 	{"tunnel_*", total("tunnel_packets", "Packets at tunnels between sites by what became of them (docs/metrics.md lists it). Those that begin with in_ were dropped on arrival.", labelReason), nil},
+	{"measured_packets", total("tunnel_measured_packets", "Packets that went into tunnels, of the flows and marking periods of which the loss was measured."), nil},
+	{"measured_lost", total("tunnel_lost_packets", "Of these, packets that did not come out."), nil},
 	{"kernel_*", total("kernel_packets", "Packets on the uplinks by what the kernel program did with them (docs/metrics.md lists the reasons).", labelReason), nil},
 }
 

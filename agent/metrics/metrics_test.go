@@ -173,13 +173,14 @@ func TestSeriesAreBounded(t *testing.T) {
 // tunnels adds what a node with tunnels counts.
 func (n *node) tunnels() {
 	n.status.Tunnels = append(n.status.Tunnels, agentapi.Tunnel{Gateway: true, Up: true}, agentapi.Tunnel{Gateway: true}, agentapi.Tunnel{})
-	names := []string{"cnp_sent_early", "cnp_sent_severe", "cnp_received_early", "cnp_received_severe", "cnp_own_early", "cnp_own_severe"}
+	names := []string{"cnp_sent_early", "cnp_sent_severe", "cnp_received_early", "cnp_received_severe", "cnp_own_early", "cnp_own_severe", "measured_packets", "measured_lost", "readings_sent", "readings_received"}
 	for i := range bpf.Passages {
 		names = append(names, "tunnel_"+bpf.Passage(i).String())
 	}
 	for i, name := range names {
 		n.status.Counters[name] = uint64(1e6 + i)
 	}
+	n.status.Drops["readings_unused"] = 1
 }
 
 // TestLabels: only these, each with its reason in families.go.

@@ -21,6 +21,8 @@ type Status struct {
 	Flows             FlowCount         `json:"flows"`
 	Sites             []Site            `json:"sites,omitempty"`   // the other sites of every domain, as leaving flows see them
 	Tunnels           []Tunnel          `json:"tunnels,omitempty"` // to the other sites of every domain with tunnels
+	// Unmeasured is why messages of readings, or periods of a flow, said nothing of the loss in tunnels that are measured.
+	Unmeasured map[string]uint64 `json:"unmeasured,omitempty"`
 	// MTUTooSmall is about flows that are not protected because a REPAIR of their packets does not fit the uplink.
 	MTUTooSmall MTUTooSmall `json:"mtuTooSmall"`
 	// ConfigStale says in sentences why the newest configuration was refused; the last good one is in force. Empty: the newest one is.
@@ -115,6 +117,8 @@ type Tunnel struct {
 	MTU     int    `json:"mtu,omitempty"`     // octets of the largest outer packet
 	Problem string `json:"problem,omitempty"` // why it is not up, and what to do
 	Queue   *Queue `json:"queue,omitempty"`   // before it, if packets are marked by that
+
+	Measured *Measured `json:"measured,omitempty"` // nil: it is not measured
 }
 
 // Queue is the queue of an uplink, in octets.
@@ -123,6 +127,15 @@ type Queue struct {
 	Early   int64  `json:"early"`  // over this outer headers carry the early warning, the more often the longer it is,
 	Severe  int64  `json:"severe"` // over this CE
 	Problem string `json:"problem,omitempty"`
+}
+
+// Measured is what Alternate Marking found of the packets that go to a site in tunnels.
+type Measured struct {
+	Packets uint64 `json:"packets"` // that went in, of the flows and periods that were compared
+	Lost    uint64 `json:"lost"`    // of these
+	// DelayChange is by how much the mean delay of the tunnel that flows take has changed since it is measured, microseconds. The clocks of both ends drift in it.
+	DelayChange int64  `json:"delayChangeMicroseconds"`
+	Problem     string `json:"problem,omitempty"` // why it is not measured, and what to do
 }
 
 // Worker is one packet worker.

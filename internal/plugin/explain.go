@@ -283,6 +283,11 @@ func explainNode(s *agentapi.Status) explanation {
 			add("It is tried again. To mark nothing by the queue remove spec.wan.queue of the domain.", "Before the tunnel to site %s of domain %s %s.", t.Site, t.Domain, q.Problem)
 		}
 	}
+	for _, t := range s.Tunnels {
+		if t.Measured != nil && t.Measured.Problem != "" { // it says what to do
+			add("", "The tunnel to site %s of domain %s: %s.", t.Site, t.Domain, t.Measured.Problem)
+		}
+	}
 	if n, reason := droppedInTunnels(s); n > 0 {
 		add("See docs/runbooks/CREMTunnelPacketsDropped.md, which says for each reason who is at fault.", "Packets that arrived in a tunnel and were dropped: %d, most of them for the reason %s.", n, reason)
 	}
@@ -332,7 +337,11 @@ func explainNode(s *agentapi.Status) explanation {
 	}
 	for _, t := range s.Tunnels {
 		if t.Up {
-			e.details = append(e.details, []string{"Tunnel to " + t.Domain + "/" + t.Site, fmt.Sprintf("from %s to %s by %s, MTU %d", t.Local, t.Remote, t.Uplink, t.MTU)})
+			text := fmt.Sprintf("from %s to %s by %s, MTU %d", t.Local, t.Remote, t.Uplink, t.MTU)
+			if m := t.Measured; m != nil {
+				text += fmt.Sprintf(", %d packets measured, %d lost, delay %+.1f ms since the beginning", m.Packets, m.Lost, float64(m.DelayChange)/1000)
+			}
+			e.details = append(e.details, []string{"Tunnel to " + t.Domain + "/" + t.Site, text})
 		}
 		if q := t.Queue; t.Up && q != nil && q.Problem == "" {
 			e.details = append(e.details, []string{"Queue before it", fmt.Sprintf("%d octets on average; the early warning is given over %d, CE over %d", q.Average, q.Early, q.Severe)})
