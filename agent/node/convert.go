@@ -127,6 +127,13 @@ func (c *conversion) wan(d *v1alpha1.NodeDomain) *engine.WAN {
 	if q := d.WAN.Queue; q != nil {
 		out.Queue = engine.Queue{Early: q.EarlyOctets, Severe: q.SevereOctets}
 	}
+	switch d.WAN.Measurement {
+	case "", v1alpha1.WANMeasurementOff:
+	case v1alpha1.WANMeasurementAlternateMarking:
+		out.Measure = true
+	default:
+		c.problem(v1alpha1.KindDomain, d.Name, "wan measurement %q is not known to this agent, which measures no tunnel: upgrade the agent, or write Off or AlternateMarking", d.WAN.Measurement)
+	}
 	for _, name := range d.WAN.Sites {
 		out.Sites = append(out.Sites, string(name))
 	}

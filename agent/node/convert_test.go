@@ -35,7 +35,7 @@ func spec() *v1alpha1.CREMNodeSpec {
 					ResponseACKOpcode: to[v1alpha1.AcknowledgementOpcode](0x19), ResponseSACKOpcode: to[v1alpha1.AcknowledgementOpcode](0xff)},
 				MRC: &v1alpha1.MRC{RetransmissionBit: to[v1alpha1.RetransmissionBit](0)},
 			},
-			WAN: &v1alpha1.NodeWAN{Mode: v1alpha1.WANCompatibility, Sites: []v1alpha1.SiteName{"west"}, PathMTU: 4300, MinBitsPerSecond: 8e6, Queue: &v1alpha1.NodeWANQueue{EarlyOctets: 1 << 18, SevereOctets: 1 << 20}},
+			WAN: &v1alpha1.NodeWAN{Mode: v1alpha1.WANCompatibility, Sites: []v1alpha1.SiteName{"west"}, PathMTU: 4300, MinBitsPerSecond: 8e6, Queue: &v1alpha1.NodeWANQueue{EarlyOctets: 1 << 18, SevereOctets: 1 << 20}, Measurement: v1alpha1.WANMeasurementAlternateMarking},
 			Rules: []v1alpha1.NodeRule{
 				{Profile: "special", Source: v1alpha1.SourceCIDRs, CIDRs: []v1alpha1.NodePrefix{"10.1.8.0/24"}, DestinationSites: []v1alpha1.SiteName{"west"}},
 				{Profile: "plain", Source: v1alpha1.SourceAny},
@@ -78,7 +78,7 @@ func TestConvert(t *testing.T) {
 			VeRoCE: roce.VeRoCESettings{Enabled: true, Port: 4795, Retransmission: 0x40, SACK: 0x18, ResponseACK: 0x19, ResponseSACK: 0xff},
 			MRC:    roce.MRCSettings{Enabled: true, Retransmission: 1},
 		},
-		WAN: &engine.WAN{Sites: []string{"west"}, Compatibility: true, PathMTU: 4300, LeastRate: 1e6, Queue: engine.Queue{Early: 1 << 18, Severe: 1 << 20}},
+		WAN: &engine.WAN{Sites: []string{"west"}, Compatibility: true, PathMTU: 4300, LeastRate: 1e6, Queue: engine.Queue{Early: 1 << 18, Severe: 1 << 20}, Measure: true},
 		Rules: []engine.Rule{
 			{Profile: special, Sources: []netip.Prefix{netip.MustParsePrefix("10.1.8.0/24")}, Destinations: []string{"west"}},
 			{Profile: plain},
@@ -135,6 +135,7 @@ func TestConvertLeavesOutWhatItDoesNotUnderstand(t *testing.T) {
 		{"opcode over 255", func(s *v1alpha1.CREMNodeSpec) {
 			s.Domains[0].Transports.VeRoCE.SACKOpcode = to[v1alpha1.AcknowledgementOpcode](256 + 24)
 		}, 0, 0, "transports: veroce: 280 is no opcode"},
+		{"a measurement of a newer operator", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].WAN.Measurement = "IOAM" }, 1, 2, `wan measurement "IOAM" is not known to this agent, which measures no tunnel`},
 		{"tunnels of a newer operator", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].WAN.Mode = "Pipe" }, 1, 2, `wan mode "Pipe" is not known to this agent, which makes no tunnel`},
 		{"pods", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[0].Source = v1alpha1.SourcePods }, 1, 1, `compares the source with "Pods", which this agent can not`},
 		{"prefixes without any", func(s *v1alpha1.CREMNodeSpec) { s.Domains[0].Rules[0].CIDRs = nil }, 1, 1, `"CIDRs"`},

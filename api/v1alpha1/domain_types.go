@@ -183,6 +183,18 @@ const (
 	L4SPresent L4S = "Present"
 )
 
+// WANMeasurement says how the tunnels are measured.
+//
+// +kubebuilder:validation:Enum=Off;AlternateMarking
+type WANMeasurement string
+
+const (
+	// WANMeasurementOff means that the outer DSCP is the inner one, and nothing is counted.
+	WANMeasurementOff WANMeasurement = "Off"
+	// WANMeasurementAlternateMarking means that the lowest bit of the outer DSCP changes every second, and that both ends count by it (RFC 9341).
+	WANMeasurementAlternateMarking WANMeasurement = "AlternateMarking"
+)
+
 // WAN says how the flows travel between the sites.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.queue) || self.mode != 'Compatibility'",message="can not stand with mode Compatibility, where outer headers can not be marked: write Normal in spec.wan.mode, or remove queue",fieldPath=".queue"
@@ -223,6 +235,12 @@ type WAN struct {
 	// shapes to the rate of the line. Absent: nothing is marked by it.
 	// +optional
 	Queue *WANQueue `json:"queue,omitempty"`
+
+	// measurement is AlternateMarking, if the gateways should measure what each flow loses in the tunnels, and how the delay of each direction changes,
+	// or Off. For it the lowest bit of the outer DSCP changes every second: the routers between the gateways must treat both values alike, and leave
+	// the DSCP as it is. Write the same at every site. Absent: Off.
+	// +optional
+	Measurement WANMeasurement `json:"measurement,omitempty"`
 }
 
 // WANQueue is the two thresholds of an uplink's queue, averaged so that bursts do not count. Sizes are whole numbers of octets with an optional suffix

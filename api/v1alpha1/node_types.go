@@ -129,6 +129,9 @@ type NodeWAN struct {
 	// queue is the thresholds of the uplink's queue by which outer headers are marked. Absent: none are.
 	// +optional
 	Queue *NodeWANQueue `json:"queue,omitempty"`
+	// measurement is how the tunnels are measured; absent: they are not. An agent that does not know it measures nothing.
+	// +optional
+	Measurement WANMeasurement `json:"measurement,omitempty"`
 }
 
 // NodeWANQueue is the two thresholds of a queue, in octets.

@@ -259,6 +259,9 @@ func wan(s *v1alpha1.CREMDomainSpec) *v1alpha1.NodeWAN {
 		out.Queue.EarlyOctets, _ = Octets(q.Early) // ValidateDomain refused what is no size
 		out.Queue.SevereOctets, _ = Octets(q.Severe)
 	}
+	if s.WAN.Measurement != v1alpha1.WANMeasurementOff {
+		out.Measurement = s.WAN.Measurement
+	}
 	return out
 }
 

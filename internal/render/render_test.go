@@ -136,10 +136,10 @@ func TestWANECN_TunnelsAreOffUnlessAskedFor(t *testing.T) {
 		want *v1alpha1.NodeWAN
 	}{
 		{nil, nil},
-		{&v1alpha1.WAN{Mode: v1alpha1.WANNormal, L4S: v1alpha1.L4SAbsent}, &v1alpha1.NodeWAN{Mode: v1alpha1.WANNormal, Sites: []v1alpha1.SiteName{"north", "west"}, MinBitsPerSecond: 8e6}},
+		{&v1alpha1.WAN{Mode: v1alpha1.WANNormal, L4S: v1alpha1.L4SAbsent, Measurement: v1alpha1.WANMeasurementOff}, &v1alpha1.NodeWAN{Mode: v1alpha1.WANNormal, Sites: []v1alpha1.SiteName{"north", "west"}, MinBitsPerSecond: 8e6}},
 		{
-			&v1alpha1.WAN{Mode: v1alpha1.WANCompatibility, L4S: v1alpha1.L4SAbsent, Sites: []v1alpha1.SiteName{"west", "north"}, PathMTU: &mtu, MinRate: &rate},
-			&v1alpha1.NodeWAN{Mode: v1alpha1.WANCompatibility, Sites: []v1alpha1.SiteName{"north", "west"}, PathMTU: 4200, MinBitsPerSecond: 1e8},
+			&v1alpha1.WAN{Mode: v1alpha1.WANCompatibility, L4S: v1alpha1.L4SAbsent, Sites: []v1alpha1.SiteName{"west", "north"}, PathMTU: &mtu, MinRate: &rate, Measurement: v1alpha1.WANMeasurementAlternateMarking},
+			&v1alpha1.NodeWAN{Mode: v1alpha1.WANCompatibility, Sites: []v1alpha1.SiteName{"north", "west"}, PathMTU: 4200, MinBitsPerSecond: 1e8, Measurement: v1alpha1.WANMeasurementAlternateMarking},
 		},
 		{
 			&v1alpha1.WAN{Mode: v1alpha1.WANNormal, L4S: v1alpha1.L4SAbsent, Sites: []v1alpha1.SiteName{"west"}, Queue: &v1alpha1.WANQueue{Early: "256Ki", Severe: "1Mi"}},

@@ -156,6 +156,9 @@ func (v *validator) wan(s *v1alpha1.CREMDomainSpec) {
 	if w.PathMTU != nil {
 		v.between("spec.wan.pathMTU", *w.PathMTU, 1280, 9216)
 	}
+	if w.Measurement != "" {
+		v.oneOf("spec.wan.measurement", string(w.Measurement), string(v1alpha1.WANMeasurementOff), string(v1alpha1.WANMeasurementAlternateMarking))
+	}
 	if w.MinRate != nil {
 		if rate, ok := BitRate(*w.MinRate); !ok {
 			v.fault("spec.wan.minRate", *w.MinRate, "is no rate: write a whole number of bits per second with or without k, M, G or T, for instance 8M")

@@ -599,6 +599,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: dev.crem.crem.api.v1alpha1.NodeWAN
   map:
     fields:
+    - name: measurement
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.WANMeasurement
     - name: minBitsPerSecond
       type:
         scalar: numeric
@@ -718,6 +721,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: l4s
       type:
         namedType: dev.crem.crem.api.v1alpha1.L4S
+    - name: measurement
+      type:
+        namedType: dev.crem.crem.api.v1alpha1.WANMeasurement
     - name: minRate
       type:
         scalar: string
@@ -736,6 +742,8 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: dev.crem.crem.api.v1alpha1.SiteName
           elementRelationship: associative
+- name: dev.crem.crem.api.v1alpha1.WANMeasurement
+  scalar: string
 - name: dev.crem.crem.api.v1alpha1.WANMode
   scalar: string
 - name: dev.crem.crem.api.v1alpha1.WANQueue

@@ -23,6 +23,8 @@ type NodeWANApplyConfiguration struct {
 	MinBitsPerSecond *int64 `json:"minBitsPerSecond,omitempty"`
 	// queue is the thresholds of the uplink's queue by which outer headers are marked. Absent: none are.
 	Queue *NodeWANQueueApplyConfiguration `json:"queue,omitempty"`
+	// measurement is how the tunnels are measured; absent: they are not. An agent that does not know it measures nothing.
+	Measurement *apiv1alpha1.WANMeasurement `json:"measurement,omitempty"`
 }
 
 // NodeWANApplyConfiguration constructs a declarative configuration of the NodeWAN type for use with
@@ -70,5 +72,13 @@ func (b *NodeWANApplyConfiguration) WithMinBitsPerSecond(value int64) *NodeWANAp
 // If called multiple times, the Queue field is set to the value of the last call.
 func (b *NodeWANApplyConfiguration) WithQueue(value *NodeWANQueueApplyConfiguration) *NodeWANApplyConfiguration {
 	b.Queue = value
+	return b
+}
+
+// WithMeasurement sets the Measurement field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Measurement field is set to the value of the last call.
+func (b *NodeWANApplyConfiguration) WithMeasurement(value apiv1alpha1.WANMeasurement) *NodeWANApplyConfiguration {
+	b.Measurement = &value
 	return b
 }

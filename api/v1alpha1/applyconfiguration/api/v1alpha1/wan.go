@@ -29,6 +29,10 @@ type WANApplyConfiguration struct {
 	// queue has gateways mark what they put into tunnels by the queue of their own uplink, which no router behind it can see. For an uplink that
 	// shapes to the rate of the line. Absent: nothing is marked by it.
 	Queue *WANQueueApplyConfiguration `json:"queue,omitempty"`
+	// measurement is AlternateMarking, if the gateways should measure what each flow loses in the tunnels, and how the delay of each direction changes,
+	// or Off. For it the lowest bit of the outer DSCP changes every second: the routers between the gateways must treat both values alike, and leave
+	// the DSCP as it is. Write the same at every site. Absent: Off.
+	Measurement *apiv1alpha1.WANMeasurement `json:"measurement,omitempty"`
 }
 
 // WANApplyConfiguration constructs a declarative configuration of the WAN type for use with
@@ -84,5 +88,13 @@ func (b *WANApplyConfiguration) WithMinRate(value string) *WANApplyConfiguration
 // If called multiple times, the Queue field is set to the value of the last call.
 func (b *WANApplyConfiguration) WithQueue(value *WANQueueApplyConfiguration) *WANApplyConfiguration {
 	b.Queue = value
+	return b
+}
+
+// WithMeasurement sets the Measurement field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Measurement field is set to the value of the last call.
+func (b *WANApplyConfiguration) WithMeasurement(value apiv1alpha1.WANMeasurement) *WANApplyConfiguration {
+	b.Measurement = &value
 	return b
 }
