@@ -57,7 +57,8 @@ type received struct {
 	dropped  uint64 // frames that the receiver itself lost
 	newest   int
 	seen     []bool
-	ecn      [4]int // packets by their ECN field
+	ecn      [4]int   // packets by their ECN field
+	classes  [256]int // and by the octet of DSCP and ECN
 }
 
 const (
@@ -268,6 +269,7 @@ func (s *stream) note(frame []byte) {
 	}
 	g.seen[i] = true
 	g.ecn[p.ECN()]++
+	g.classes[p.TOS()]++
 	g.distinct++
 	g.newest = max(g.newest, i)
 }
