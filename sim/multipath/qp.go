@@ -188,18 +188,17 @@ func (q *QP) takeData(now time.Duration, p *roce.Packet) {
 		return
 	}
 	data := rest[:len(rest)-pad-icrcLen]
+	if q.cfg.Operation == rc.Read && uint64(seq) >= q.take.Expected() && !q.answered(uint64(seq), &at) {
+		q.stats.Responder.ProtocolErrors++
+		return
+	}
 	accepted := q.take.Stats().Accepted
 	q.take.Handle(now, &endpoint.Packet{
 		Kind: endpoint.Data, Seq: uint64(seq), Other: uint64(seq), Data: int32(len(data)), AckReq: p.AckReq(), First: at.first, Again: p.Retransmitted(),
 	})
-	if q.take.Stats().Accepted == accepted {
-		return
+	if q.take.Stats().Accepted > accepted {
+		q.put(at, data)
 	}
-	if q.cfg.Operation == rc.Read && !q.answered(uint64(seq), &at) {
-		q.stats.Responder.ProtocolErrors++
-		return
-	}
-	q.put(at, data)
 }
 
 // answered completes the place of a READ response by what was asked for. It is false for one that no request of ours has as its answer.

@@ -171,8 +171,8 @@ func TestWhatAReaderDoesNotTake(t *testing.T) {
 			return s.Responder.ProtocolErrors == 1
 		}},
 		"a response":             {rc.Read, response(place{first: true}), func(s *rc.Stats) bool { return s.Requester.Completed == 1 && s.Responder.ProtocolErrors == 0 }},
-		"of another request":     {rc.Read, response(place{message: 1, first: true}), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 }},
-		"of another place in it": {rc.Read, response(place{offset: 1024, first: true}), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 }},
+		"of another request":     {rc.Read, response(place{message: 1, first: true}), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 && s.Requester.Responses == 0 }},
+		"of another place in it": {rc.Read, response(place{offset: 1024, first: true}), func(s *rc.Stats) bool { return s.Responder.ProtocolErrors == 1 && s.Requester.Responses == 0 }},
 		"a response that was not asked for": {rc.Read, func(q *QP) []byte {
 			a := arrival{config: c, psn: c.RC.Remote.PSN, place: place{first: true}}
 			a.config.RC = c.RC.Reverse()
