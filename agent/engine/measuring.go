@@ -83,7 +83,7 @@ type colouring struct {
 	on      bool
 	from    uint32        // the first period that is whole
 	trip    time.Duration // least round trip of lately between the two gateways; 0: none was measured
-	period  uint32        // in which so many messages were taken
+	period  uint32        // in which the last messages came, and how many
 	taken   int
 	packets uint64 // that entered in the periods compared
 	lost    uint64 // of these
@@ -93,9 +93,9 @@ type colouring struct {
 
 // drift is how the delay of a tunnel has changed since it is measured: period by period the mean over its packets.
 type drift struct {
-	period    uint32  // the newest one
-	before    float64 // what it was then, microseconds
-	sum, that float64 // of the changes in it, weighted by packets, and of those
+	period      uint32  // the newest one
+	before      float64 // what it was then, microseconds
+	sum, weight float64 // of the changes in it, by packets, and these
 }
 
 func (d *drift) add(x *reporter.Measurement) {
@@ -103,15 +103,15 @@ func (d *drift) add(x *reporter.Measurement) {
 		*d = drift{period: x.Period, before: d.now()}
 	}
 	d.sum += float64(x.DelayChange) * float64(x.Entered)
-	d.that += float64(x.Entered)
+	d.weight += float64(x.Entered)
 }
 
 // now is in microseconds.
 func (d *drift) now() float64 {
-	if d.that == 0 {
+	if d.weight == 0 {
 		return d.before
 	}
-	return d.before + d.sum/d.that
+	return d.before + d.sum/d.weight
 }
 
 // fault is what keeps a tunnel from being measured, as a person should read it; empty: nothing does.
@@ -219,7 +219,7 @@ func (e *Engine) tellReadings() {
 	m, t := &e.measuring, &e.tunnels
 	kernel, targets := t.targets(m.jumped(e.now(), t.clock()), m.present())
 	over := m.periods.Over(m.unix())
-	if len(targets) == 0 || over == m.told {
+	if kernel == nil || over == m.told {
 		return
 	}
 	m.told = over
@@ -270,26 +270,29 @@ func (t *tunnels) clock() (jumped bool) {
 	return jumped
 }
 
-// targets lists the tunnels that are measured and in use by their other end. After a jump of the clock they are measured anew.
-func (t *tunnels) targets(jumped bool, present uint32) (Tunnels, map[bpf.Tunnel]*target) {
+// targets lists the tunnels that are measured and in use by their other end; no Tunnels: none is measured. After a jump of the clock they are measured
+// anew.
+func (t *tunnels) targets(jumped bool, present uint32) (kernel Tunnels, list map[bpf.Tunnel]*target) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.kernel == nil {
-		return nil, nil
-	}
-	list := map[bpf.Tunnel]*target{}
+	list = map[bpf.Tunnel]*target{}
 	for _, x := range t.byEnds {
-		if !x.measured.on {
+		y := &x.measured
+		if !y.on || t.kernel == nil {
 			continue
 		}
+		kernel = t.kernel
 		if jumped {
-			x.measured.from = present + wholeAfter
+			y.from = present + wholeAfter
+		}
+		if present-y.period > tellSilent { // what was wrong may not be any more
+			y.out = ""
 		}
 		if x.theirs != 0 {
-			list[x.Tunnel] = &target{from: x.measured.from, x: x}
+			list[x.Tunnel] = &target{from: y.from, x: x}
 		}
 	}
-	return t.kernel, list
+	return kernel, list
 }
 
 func (m *measuring) add(to *target, c *bpf.FlowCounts, over uint32) {
@@ -307,11 +310,12 @@ func (m *measuring) add(to *target, c *bpf.FlowCounts, over uint32) {
 	to.list[version] = append(to.list[version], ecn.Reading{Flow: k, Packets: r.Packets, Sum: r.Sum})
 }
 
-// messages are the readings of a period, no more than may be sent at a time. Which flows are left out then is chance: the kernel gives them in no order.
+// messages are the readings of a period, no more than may be sent at a time.
 func (m *measuring) messages(targets map[bpf.Tunnel]*target, period uint32) (list []datagram) {
 	for _, to := range targets {
 		for version, readings := range to.list {
 			most := ecn.MostReadings(readingsOctets, version == 0)
+			readings = inTurn(readings, period, most*readingsSent)
 			for len(readings) > 0 && len(list) < readingsSent {
 				n := min(most, len(readings))
 				msg := ecn.Readings{Period: period, Time: uint64(m.unix().Microseconds()), List: readings[:n]}
@@ -322,6 +326,15 @@ func (m *measuring) messages(targets map[bpf.Tunnel]*target, period uint32) (lis
 	}
 	m.sent.Add(uint64(len(list)))
 	return list
+}
+
+// inTurn puts other flows first every second period, where not all of so many can be told: each is told in periods of both colours.
+func inTurn(list []ecn.Reading, period uint32, most int) []ecn.Reading {
+	if len(list) <= most {
+		return list
+	}
+	first := int(period/2) * most % len(list)
+	return append(list[first:len(list):len(list)], list[:first]...)
 }
 
 // takeReadings compares what the other end of a tunnel counted with what this one did, and gives what comes of it to the workers of the flows.
