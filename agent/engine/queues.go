@@ -17,6 +17,9 @@ const (
 	// sampleEvery is how often queues are measured, queueAverage over how long they are averaged: bursts of some round trips within a site do not count.
 	sampleEvery  = 5 * time.Millisecond
 	queueAverage = 25 * time.Millisecond
+	// To measure takes a listing of all queues of the node: no more than one part in sampleShare of the time, but not less often than seldom.
+	sampleShare = 50
+	seldom      = 50 * time.Millisecond
 	// queueIdle is how often it is asked whether any is to be measured.
 	queueIdle = time.Second
 	// chancesFor is how long the programs mark by chances that nobody renews.
@@ -57,12 +60,18 @@ func (e *Engine) keepMarking() {
 			return
 		case <-timer.C:
 		}
+		begin := e.now()
 		if e.markByQueues(markers) {
-			timer.Reset(sampleEvery)
+			timer.Reset(sampleAfter(e.now() - begin))
 		} else {
 			timer.Reset(queueIdle)
 		}
 	}
+}
+
+// sampleAfter is how long to wait after a measurement that took so long.
+func sampleAfter(took time.Duration) time.Duration {
+	return min(max(sampleEvery, sampleShare*took), seldom)
 }
 
 // markByQueues measures every queue before a tunnel in use, and gives the programs its chances. It reports whether there is any. A queue that can not
@@ -85,7 +94,7 @@ func (e *Engine) markByQueues(markers map[queueKey]*ecn.Marker) bool {
 	now := e.now()
 	for _, x := range list {
 		if err := problems[x.uplink]; err != nil {
-			x.way.queueProblem = fmt.Sprintf("nothing is marked by the queue of the uplink: %v", err)
+			x.way.queueProblem = fmt.Sprintf("nothing is marked by the own queue: %v", err)
 			continue
 		}
 		m := markers[x.queueKey]

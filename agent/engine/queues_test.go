@@ -105,6 +105,17 @@ func TestWANECN_OwnMarksAreActedUpon(t *testing.T) {
 	}
 }
 
+// Where a node has so many queues that to list them takes long it is done less often, but often enough that the chances hold until the next time.
+func TestWANECN_MeasuringTakesAFiftiethOfTheTime(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		0: 5 * time.Millisecond, 70 * time.Microsecond: 5 * time.Millisecond, 250 * time.Microsecond: 12500 * time.Microsecond, time.Second: 50 * time.Millisecond,
+	} {
+		if got := sampleAfter(took); got != want || got >= chancesFor {
+			t.Errorf("after %v: %v, want %v", took, got, want)
+		}
+	}
+}
+
 // Bounded memory: marks that come while many wait for a worker are not kept.
 func TestWANECN_OwnMarksThatWaitAreBounded(t *testing.T) {
 	b, _ := marking(t)

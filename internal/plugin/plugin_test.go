@@ -90,8 +90,15 @@ func broken() *node {
 	s.Counters["kernel_open_stale"] = 6
 	s.Counters["tunnel_in_checksum"], s.Counters["tunnel_in_foreign"], s.Counters["tunnel_decapsulated"] = 1, 2, 100
 	s.Tunnels = []agentapi.Tunnel{
-		{Domain: "backbone", Site: "west", Gateway: true, Up: true, Local: "192.0.2.1", Remote: "198.51.100.1", Uplink: "wan0", MTU: 9000,
-			Measured: &agentapi.Measured{Packets: 1000, Lost: 3, DelayChange: -1250, Problem: "the clocks differ: use NTP"}},
+		{
+			Domain: "backbone", Site: "west", Gateway: true, Up: true, Local: "192.0.2.1", Remote: "198.51.100.1", Uplink: "wan0", MTU: 9000,
+			Measured: &agentapi.Measured{Packets: 1000, Lost: 3, DelayChange: -1250, Problem: "the clocks differ: use NTP"},
+			Queue:    &agentapi.Queue{Average: 300_000, Early: 262_144, Severe: 1_048_576},
+		},
+		{
+			Domain: "backbone", Site: "east2", Gateway: true, Up: true, Local: "192.0.2.1", Remote: "198.51.100.9", Uplink: "wan1", MTU: 9000,
+			Queue: &agentapi.Queue{Early: 262_144, Severe: 1_048_576, Problem: "nothing is marked by the own queue: uplink: interface 7 has no queue"},
+		},
 		{Domain: "backbone", Site: "north", Gateway: true, Problem: "no gateway of site north has answered: enable spec.wan there"},
 		{Domain: "edge", Site: "south", Problem: "this node is no gateway"},
 	}
