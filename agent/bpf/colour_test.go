@@ -85,6 +85,13 @@ func TestRFC9341_OuterColourOfThePeriod(t *testing.T) {
 		if got := w.stats().Passages[bpf.Colourless]; got != 4 {
 			t.Errorf("%d packets without a colour, want 4", got)
 		}
+		for _, v6 := range []bool{false, true} {
+			r := fromHost(v6, 0, 0, 0)
+			c, ok, err := w.tunnels.Entered(tunnel, bpf.TunnelFlow{Src: r.Src, Dst: r.Dst, QPN: r.QPN})
+			if !ok || err != nil || c.Periods[100%reporter.Kept].Packets != 4 || c.Periods[101%reporter.Kept].Packets != 4 {
+				t.Errorf("%+v, %v, %v", c, ok, err)
+			}
+		}
 	}
 }
 
@@ -203,7 +210,12 @@ func TestRFC9341_ChangedDSCP(t *testing.T) {
 			t.Fatalf("%#x outside: %x", outer, got)
 		}
 	}
-	if got := w.stats().Passages; got[bpf.Recoloured] != 2 || got[bpf.Decapsulated] != 4 {
+	own, _ := there.Encapsulate(nil, toHost(false, 0x6e, 1).Frame()[14:])
+	w.sendPacket(own, false)
+	if got := host.next(soon); got == nil || class(got) != 0x6e {
+		t.Fatalf("%x", got)
+	}
+	if got := w.stats().Passages; got[bpf.Recoloured] != 2 || got[bpf.Colourless] != 1 || got[bpf.Decapsulated] != 5 {
 		t.Errorf("%v", got)
 	}
 	_ = w.tunnels.Arrived(func(c *bpf.FlowCounts) {
@@ -229,9 +241,36 @@ func TestRFC9341_OffUnlessAskedFor(t *testing.T) {
 			t.Errorf("measured %v: %x", on, got)
 		}
 	}
+	w.arriveUncounted(toHost(false, 0x68, 1).Frame()[14:])
+	plan := tunnelPlan(0, tunnel4)
+	plan.Sites[0].Measured = true
+	w.set(plan)
+	request := toHost(false, 0x68, 1)
+	request.Opcode, request.DstPort, request.Src, request.Dst = 0x1d, cremPort, tunnel4.Remote, tunnel4.Local
+	w.arriveUncounted(request.Frame()[14:])
 	c, ok, err := w.tunnels.Entered(tunnel4, bpf.TunnelFlow{Src: netip.MustParseAddr("10.2.0.6"), Dst: netip.MustParseAddr("10.9.0.9"), QPN: fromHost(false, 0, 0, 0).QPN})
 	if !ok || err != nil || c.Periods[101%reporter.Kept].Packets != 1 {
 		t.Errorf("%+v, %v, %v", c, ok, err)
+	}
+}
+
+// arriveUncounted has a packet come out of the tunnel, and nothing counted of it.
+func (w *tunnelWorld) arriveUncounted(inner []byte) {
+	w.t.Helper()
+	p, why := w.oracle(tunnel4, true).Encapsulate(nil, inner)
+	if why != ecn.DropNone {
+		w.t.Fatal(why)
+	}
+	before := w.stats().Passages[bpf.Decapsulated]
+	w.sendPacket(p, false)
+	for end := time.Now().Add(soon); w.stats().Passages[bpf.Decapsulated] == before && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if w.stats().Passages[bpf.Decapsulated] != before+1 {
+		w.t.Fatal("nothing has come")
+	}
+	if err := w.tunnels.Arrived(func(c *bpf.FlowCounts) { w.t.Errorf("counted: %+v", c) }); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -276,16 +315,13 @@ func TestRFC9341_RoomForCounts(t *testing.T) {
 func TestRFC9341_CountedByManyProcessors(t *testing.T) {
 	w := newMeasuredWorld(t, -1, tunnel4)
 	w.at(100, 0.25)
-	p, _ := w.oracle(tunnel4, true).Encapsulate(nil, toHost(false, 0x6a, 1).Frame()[14:])
+	p, _ := w.oracle(tunnel4, true).Encapsulate(nil, toHost(false, 0x68, 1).Frame()[14:])
+	recolour(p, 0x6b) // counted, and then dropped: it cannot say that it met congestion
 	frame := append(append(append([]byte{}, upMAC[:]...), farMAC[:]...), append([]byte{0x08, 0x00}, p...)...)
-	const each, processors = 2000, 4
+	const each, processors = 100_000, 4
 	var group sync.WaitGroup
 	for range processors {
-		group.Go(func() {
-			for range each {
-				w.tunnels.Arrive(t, frame)
-			}
-		})
+		group.Go(func() { w.tunnels.Arrive(t, frame, each) })
 	}
 	group.Wait()
 	err := w.tunnels.Arrived(func(c *bpf.FlowCounts) {

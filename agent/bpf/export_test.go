@@ -90,10 +90,10 @@ func (t *Tunnels) FillCounts(tb testing.TB, since uint32) {
 	}
 }
 
-// Arrive gives a frame to the program of arrivals without any interface.
-func (t *Tunnels) Arrive(tb testing.TB, frame []byte) {
+// Arrive gives a frame that is dropped to the program of arrivals n times, one after the other on one CPU.
+func (t *Tunnels) Arrive(tb testing.TB, frame []byte, n int) {
 	tb.Helper()
-	if _, err := t.kernel.CremWanIn.Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
+	if _, err := t.kernel.CremWanIn.Run(&ebpf.RunOptions{Data: frame, Repeat: uint32(n)}); err != nil {
 		tb.Error(err)
 	}
 }
