@@ -163,7 +163,10 @@ func TestRFC9341_MeasurementsReachTheCSF(t *testing.T) {
 		n := firstPeriod + uint32(i)
 		b.until(n)
 		b.enter(firstPeriod-5, map[uint32]uint32{n: x.entered})
-		b.hearsReadings(westGateway, n, readingOf(x.arrived, x.late))
+		unprotected := readingOf(x.arrived/2, x.late)
+		unprotected.Flow.Label++
+		b.kernel.entered[bpf.TunnelFlow{Src: leaving.Src, Dst: leaving.Dst, QPN: unprotected.Flow.Label}] = countsOf(firstPeriod-5, map[uint32]uint32{n: x.entered / 2})
+		b.hearsReadings(westGateway, n, readingOf(x.arrived, x.late), unprotected)
 		b.w.now += 20 * time.Millisecond
 		b.w.pollTimers()
 		if got := b.csf().PathReports; got != x.reports {
@@ -171,10 +174,13 @@ func TestRFC9341_MeasurementsReachTheCSF(t *testing.T) {
 		}
 	}
 	s := b.w.e.Overview()
-	if m := s.Tunnels[0].Measured; m == nil || m.Packets != 500 || m.Lost != 2 || m.DelayChange != 500 || m.Problem != "" || s.Counters["measured_packets"] != 500 || s.Counters["measured_lost"] != 2 {
+	if m := s.Tunnels[0].Measured; m == nil || m.Packets != 750 || m.Lost != 3 || m.DelayChange != 500 || m.Problem != "" || s.Counters["measured_packets"] != 750 || s.Counters["measured_lost"] != 3 {
 		t.Errorf("%+v, %v", m, s.Counters)
 	}
-	if b.drops()["flow_unproven"] != 1 {
+	if n := b.w.drops[dropUnknownFlow]; n != 0 {
+		t.Errorf("%d reports about a flow without a CSF", n)
+	}
+	if b.drops()["flow_unproven"] != 2 {
 		t.Errorf("%v", b.drops())
 	}
 }
@@ -183,7 +189,7 @@ func TestRFC9341_MeasurementsReachTheCSF(t *testing.T) {
 func TestRFC9341_WhoseReadingsAreBelieved(t *testing.T) {
 	b := newMeasuringBench(t)
 	b.until(firstPeriod)
-	b.enter(firstPeriod-5, map[uint32]uint32{firstPeriod: 9, firstPeriod - 1: 9})
+	b.enter(firstPeriod-50, map[uint32]uint32{firstPeriod: 9, firstPeriod - 1: 9})
 	b.hearsReadings(westGateway, firstPeriod-1, readingOf(9, 0))
 	good := func() { b.hearsReadings(westGateway, firstPeriod, readingOf(8, 0)) }
 	for _, x := range []struct {
@@ -267,6 +273,16 @@ func TestRFC9341_FaultsAreTold(t *testing.T) {
 			t.Errorf("%s: %q, %q", x.says, problem(), b.notices)
 		}
 		x.end()
+		if b.ahead == 0 && x.says == "within 375ms" { // nothing more is heard
+			for range tellSilent + 2 {
+				n++
+				b.until(n)
+				b.tick()
+			}
+			if problem() != "" {
+				t.Errorf("%s, long ago: %q", x.says, problem())
+			}
+		}
 		for range 3 {
 			hear(9)
 		}
