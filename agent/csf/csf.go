@@ -221,7 +221,7 @@ func (f *Flow) countSource(now time.Duration, pkt *roce.Packet) {
 	s := f.window.at(now, f.rtt.smoothed())
 	s.source += int64(octets)
 	f.pacer.pour(now, float64(octets), float64(f.leastBudget()))
-	if s.start == now && f.env.Node != nil { // a new slot, so the rate has been measured
+	if s.begin == now && f.env.Node != nil { // a new sixteenth, so the rate has been measured
 		f.env.Node.count(&f.node, f.window.rate)
 		f.quietAt = min(f.quietAt, now+quietAfter)
 	}

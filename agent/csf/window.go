@@ -6,16 +6,18 @@ import "time"
 
 const (
 	slotsPerRTT = 16
-	maxSlots    = 2 * slotsPerRTT
+	maxSlots    = 4 * slotsPerRTT
 )
 
-// slot is what a flow sent during a sixteenth of an SRTT.
+// slot is what a flow sent during a sixteenth of an SRTT, or during a part of one in which it sent much: a flow that sends in short bursts would have
+// all of a burst in one slot.
 type slot struct {
-	start, end, last time.Duration // begins, is over, had its last event
-	source           int64         // octets of source packets
-	ordinary         int64         // octets of ordinary repair symbols
-	answers          int64         // octets of answers to requests
-	demand           int64         // octets that requests asked for
+	begin, end  time.Duration // of the sixteenth
+	start, last time.Duration // first and last event
+	source      int64         // octets of source packets
+	ordinary    int64         // octets of ordinary repair symbols
+	answers     int64         // octets of answers to requests
+	demand      int64         // octets that requests asked for
 }
 
 // window is the recent past of a flow, slot by slot, oldest first. It answers what was sent in the last SRTT, and errs on the
@@ -23,24 +25,32 @@ type slot struct {
 type window struct {
 	slots [maxSlots]slot
 	n     int
-	rate  float64 // source octets per second of the busiest slot of the last SRTT in which anything was sent
+	most  int64   // source octets after which a slot is over before its time: a sixteenth of an SRTT's, from two SRTTs; 0: there were none
+	rate  float64 // source octets per second of the busiest sixteenth of the last SRTT in which anything was sent
 }
 
 // at returns the slot for an event now.
 func (w *window) at(now, srtt time.Duration) *slot {
+	next := slot{begin: now, end: now + max(srtt/slotsPerRTT, time.Microsecond), start: now, last: now}
 	if w.n > 0 {
-		if s := &w.slots[w.n-1]; now < s.end {
+		s := &w.slots[w.n-1]
+		switch {
+		case now >= s.end:
+			w.measure(now, srtt)
+			w.most = w.sum(now, 2*srtt).source / (2 * slotsPerRTT)
+		case w.most == 0 || s.source < w.most:
 			s.last = now
 			return s
+		default:
+			next.begin, next.end = s.begin, s.end
 		}
-		w.measure(now, srtt)
 	}
 	if w.n == maxSlots {
 		w.drop(now, srtt)
 	}
 	s := &w.slots[w.n]
 	w.n++
-	*s = slot{start: now, last: now, end: now + max(srtt/slotsPerRTT, time.Microsecond)}
+	*s = next
 	return s
 }
 
@@ -48,7 +58,7 @@ func (w *window) at(now, srtt time.Duration) *slot {
 func (w *window) drop(now, srtt time.Duration) {
 	a, b := &w.slots[0], &w.slots[1]
 	if a.last > now-srtt {
-		b.start = a.start
+		b.begin, b.start = a.begin, a.start
 		b.source += a.source
 		b.ordinary += a.ordinary
 		b.answers += a.answers
@@ -61,9 +71,14 @@ func (w *window) drop(now, srtt time.Duration) {
 // measure brings the rate up to date. While the flow is silent the rate stays what it was.
 func (w *window) measure(now, srtt time.Duration) {
 	most := 0.0
-	for i := range w.slots[:w.n] {
-		if s := &w.slots[i]; s.last > now-srtt && s.end <= now {
-			most = max(most, float64(s.source)/(s.end-s.start).Seconds())
+	for i := 0; i < w.n; {
+		first, last, source := &w.slots[i], time.Duration(0), int64(0)
+		for ; i < w.n && w.slots[i].begin == first.begin; i++ {
+			last = w.slots[i].last
+			source += w.slots[i].source
+		}
+		if last > now-srtt && first.end <= now {
+			most = max(most, float64(source)/(first.end-first.begin).Seconds())
 		}
 	}
 	if most > 0 {

@@ -5,6 +5,8 @@ package installation
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -205,7 +207,7 @@ func TestVerify(t *testing.T) {
 	c := start(t, true)
 	says := func(sentence string, well bool) {
 		t.Helper()
-		timeout := 3 * time.Second
+		timeout := 5 * time.Second
 		if well { // it returns at once, but for a new API server that has not opened the CRDs yet
 			timeout = 30 * time.Second
 		}
@@ -227,6 +229,14 @@ func TestVerify(t *testing.T) {
 	}
 	ready(metav1.ConditionFalse)
 	says("CREMProfile standard is not ready (Because): write another.", false)
+	real := c
+	c = &silent{Client: real, after: 4} // one look
+	says("CREMProfile standard is not ready (Because): write another.", false)
+	c = &silent{Client: real}
+	if err := Verify(t.Context(), c, namespace, time.Second, io.Discard); err == nil || errors.Is(err, ErrNotWell) {
+		t.Errorf("an API server that never answered: %v", err)
+	}
+	c = real
 	ready(metav1.ConditionTrue)
 	says("0 agents report", true)
 	old, seconds := metav1.NewMicroTime(time.Now().Add(-time.Minute)), int32(40)
@@ -242,6 +252,20 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("1 agents report", true)
+}
+
+// silent is an API server that answers no list after so many.
+type silent struct {
+	client.Client
+	after int
+}
+
+func (s *silent) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if s.after--; s.after < 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Client.List(ctx, list, options...)
 }
 
 func assets(t *testing.T) string {

@@ -25,15 +25,21 @@ var ErrNotWell = errors.New("the installation is not well: see above")
 func Verify(ctx context.Context, c client.Client, namespace string, timeout time.Duration, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for {
-		well, faults, err := examine(ctx, c, namespace)
-		if err == nil && len(faults) == 0 {
+	var faults []string // of the last look that the API server answered
+	for failed := 1; ; {
+		well, found, err := examine(ctx, c, namespace)
+		switch {
+		case err != nil:
+			failed++
+		case len(found) == 0:
 			_, err = fmt.Fprintln(out, well)
 			return err //nolint:wrapcheck // of the output
+		default:
+			faults, failed = found, 0
 		}
 		select {
 		case <-ctx.Done():
-			if err != nil {
+			if failed > 1 { // one look fails because the time is over in the midst of it
 				return err
 			}
 			for _, f := range faults {
