@@ -109,7 +109,7 @@ func specChanged(old, obj client.Object) bool {
 
 // enqueue gathers what happens to a node within a short time: the queue keeps one entry a node, with the earliest time.
 func (r *nodeReconciler) enqueue(q queue, name string) {
-	q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}, r.options.NodeDelay)
+	q.AddAfter(requestFor(name), r.options.NodeDelay)
 }
 
 // enqueueAll looks at all nodes, and at all CREMNodes, of which some may have no node. Looking costs no request; only what differs is written.

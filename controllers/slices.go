@@ -55,16 +55,17 @@ func (r *sliceReconciler) setup(mgr ctrl.Manager) error {
 			r.pods.run(ctx, func(profiles []string) { r.enqueue(q, profiles...) })
 			return nil
 		}),
+		// Somebody waits for what a profile says. Only what happens to pods and slices is gathered.
 		source.Kind(cache, &v1alpha1.CREMProfile{}, handler.TypedFuncs[*v1alpha1.CREMProfile, reconcile.Request]{
 			CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*v1alpha1.CREMProfile], q queue) {
-				r.enqueue(q, e.Object.Name)
+				q.Add(requestFor(e.Object.Name))
 			},
 			DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1alpha1.CREMProfile], q queue) {
-				r.enqueue(q, e.Object.Name)
+				q.Add(requestFor(e.Object.Name))
 			},
 			UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1alpha1.CREMProfile], q queue) {
 				if specChanged(e.ObjectOld, e.ObjectNew) {
-					r.enqueue(q, e.ObjectNew.Name)
+					q.Add(requestFor(e.ObjectNew.Name))
 				}
 			},
 		}),
@@ -115,9 +116,13 @@ func isOf(s *v1alpha1.CREMEndpointSlice, profile string) bool {
 func (r *sliceReconciler) enqueue(q queue, profiles ...string) {
 	for _, name := range profiles {
 		if name != "" {
-			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}, r.options.SliceDelay)
+			q.AddAfter(requestFor(name), r.options.SliceDelay)
 		}
 	}
+}
+
+func requestFor(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
 // enqueueSelecting looks at the profiles that select pods.
