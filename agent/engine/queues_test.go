@@ -50,6 +50,10 @@ func TestWANECN_OwnQueueGivesChances(t *testing.T) {
 	if got := b.waits(markers, 600_000, settled); got[0] != 1 || got[1] < 0.24 || got[1] > 0.26 {
 		t.Errorf("above both: %v, want all marked, and a quarter CE", got)
 	}
+	// Fail open: an agent that is gone has nothing marked.
+	if now := b.clock - sampleEvery; b.kernel.marksUntil <= now+sampleEvery || b.kernel.marksUntil > now+chancesFor {
+		t.Errorf("chances hold for %v, at most %v is wanted", b.kernel.marksUntil-now, chancesFor)
+	}
 	x := b.status()
 	if x.Queue == nil || x.Queue.Average < 590_000 || x.Queue.Average > 600_000 || x.Queue.Early != 100_000 || x.Queue.Severe != 400_000 || x.Queue.Problem != "" {
 		t.Errorf("status %+v", x.Queue)
@@ -58,6 +62,11 @@ func TestWANECN_OwnQueueGivesChances(t *testing.T) {
 	delete(b.kernel.chances, b.kernel.plan.Sites[0].Tunnels[0])
 	if got := b.waits(markers, -1, sampleEvery); got != [2]float64{} || !strings.Contains(b.status().Queue.Problem, "no queue") {
 		t.Errorf("a queue that can not be measured: chances %v, status %+v", got, b.status().Queue)
+	}
+	b.clock += time.Hour
+	b.w.e.tendTunnels() // the lease is over
+	if b.w.e.markByQueues(markers) {
+		t.Error("a queue is measured, and nothing goes into a tunnel")
 	}
 	b.use(t, tunnelled(true))
 	b.queue = 1 << 30

@@ -21,18 +21,19 @@ import (
 
 // passages is the kernel's programs of tunnels in memory.
 type passages struct {
-	unkept   bool
-	plan     bpf.TunnelPlan
-	leases   map[bpf.Tunnel]time.Duration
-	promised time.Duration
-	limits   map[bpf.TunnelFlow]int64
-	attached []int
-	refuses  int  // the uplink that does not get the programs
-	noWay    bool // no request has left
-	beside   bool // requests leave beside the tunnel
-	cells    [4][4]uint64
-	busy     func() // the kernel takes its time
-	chances  map[bpf.Tunnel][2]float64
+	unkept     bool
+	plan       bpf.TunnelPlan
+	leases     map[bpf.Tunnel]time.Duration
+	promised   time.Duration
+	limits     map[bpf.TunnelFlow]int64
+	attached   []int
+	refuses    int  // the uplink that does not get the programs
+	noWay      bool // no request has left
+	beside     bool // requests leave beside the tunnel
+	cells      [4][4]uint64
+	busy       func()        // the kernel takes its time
+	marksUntil time.Duration // the last chances hold so long
+	chances    map[bpf.Tunnel][2]float64
 	counted
 }
 
@@ -70,7 +71,8 @@ func (p *passages) Detach(ifindex int) error {
 	p.attached = slices.DeleteFunc(p.attached, func(x int) bool { return x == ifindex })
 	return nil
 }
-func (p *passages) Mark(t bpf.Tunnel, marked, severe float64, _ time.Duration) {
+func (p *passages) Mark(t bpf.Tunnel, marked, severe float64, until time.Duration) {
+	p.marksUntil = until
 	p.chances[t] = [2]float64{marked, severe}
 }
 func (p *passages) Attached() []int             { return p.attached }
