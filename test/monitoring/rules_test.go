@@ -127,6 +127,10 @@ var scenarios = []scenario{
 		[]string{`crem_agent_flows{direction="sent",` + n + `}`, `7x20`, `crem_agent_flows_protected{` + n + `}`, `1x20`}, "6m", "4m", gw1, "7"},
 	{"CREMLossHigh", []string{`crem_agent_lost_packets_total{` + n + `}`, `0+6000x30`, `crem_agent_source_packets_total{direction="received",` + n + `}`, `0+60000x30`},
 		[]string{`crem_agent_lost_packets_total{` + n + `}`, `0+600x30`, `crem_agent_source_packets_total{direction="received",` + n + `}`, `0+60000x30`}, "20m", "8m", gw1, ""},
+	// When all is well one node loses half a percent, and another one so few packets that they prove nothing.
+	{"CREMTunnelLossHigh", []string{`crem_agent_tunnel_lost_packets_total{` + n + `}`, `0+900x30`, `crem_agent_tunnel_measured_packets_total{` + n + `}`, `0+60000x30`},
+		[]string{`crem_agent_tunnel_lost_packets_total{` + n + `}`, `0+300x30`, `crem_agent_tunnel_measured_packets_total{` + n + `}`, `0+60000x30`,
+			`crem_agent_tunnel_lost_packets_total{node="gw2",instance="b"}`, `0+1x30`, `crem_agent_tunnel_measured_packets_total{node="gw2",instance="b"}`, `0+20x30`}, "20m", "8m", gw1, ""},
 	{"CREMNotRestored", []string{`crem_agent_given_up_packets_total{` + n + `}`, `0+120x30`, `crem_agent_source_packets_total{direction="received",` + n + `}`, `0+60000x30`},
 		[]string{`crem_agent_given_up_packets_total{` + n + `}`, `0+6x30`, `crem_agent_source_packets_total{direction="received",` + n + `}`, `0+60000x30`}, "20m", "8m", gw1, ""},
 	{"CREMBreakerOpened", []string{`crem_agent_breaker_opened_total{` + n + `}`, `0 0 1x20`}, []string{`crem_agent_breaker_opened_total{` + n + `}`, `1x20`}, "5m", "", gw1, ""},
