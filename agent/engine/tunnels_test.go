@@ -155,7 +155,7 @@ func tunnelled(on bool) *Config {
 func newTunnelBench(t *testing.T, unkept bool) *tunnelBench {
 	t.Helper()
 	b := &tunnelBench{
-		bench: newBench(t, tunnelled(false)), clock: time.Hour, looks: map[int]bool{},
+		bench: newBench(t, tunnelled(false)), clock: benchStart, looks: map[int]bool{},
 		kernel: &passages{unkept: unkept, leases: map[bpf.Tunnel]time.Duration{}, limits: map[bpf.TunnelFlow]int64{}, chances: map[bpf.Tunnel][2]float64{},
 			counted: counted{arrived: map[bpf.TunnelFlow]*bpf.FlowCounts{}, entered: map[bpf.TunnelFlow]reporter.Counts{}},
 		},
@@ -307,7 +307,7 @@ func TestWANECN_Leases(t *testing.T) {
 
 // Without spec.wan nothing of tunnels is loaded, attached or sent, no flow has a reaction, and no message about tunnels is answered.
 func TestWANECN_OffByDefault(t *testing.T) {
-	b := &tunnelBench{bench: newBench(t, tunnelled(false)), clock: time.Hour, kernel: &passages{}}
+	b := &tunnelBench{bench: newBench(t, tunnelled(false)), clock: benchStart, kernel: &passages{}}
 	b.w.e.backend = b
 	b.apply(t, false)
 	for range 3 {
