@@ -54,8 +54,13 @@ func (t *Tunnels) Arrived(yield func(*FlowCounts)) error {
 	return t.each(t.kernel.CremWanArrived, yield)
 }
 
-// Entered is what was counted of a flow as it went into a tunnel; false: nothing.
-func (t *Tunnels) Entered(w Tunnel, f TunnelFlow) (c reporter.Counts, ok bool, err error) {
+// Entered calls yield for each flow that was counted as it went into a tunnel of the plan.
+func (t *Tunnels) Entered(yield func(*FlowCounts)) error {
+	return t.each(t.kernel.CremWanEntered, yield)
+}
+
+// EnteredOf is what was counted of a flow as it went into a tunnel; false: nothing.
+func (t *Tunnels) EnteredOf(w Tunnel, f TunnelFlow) (c reporter.Counts, ok bool, err error) {
 	t.mu.Lock()
 	index, ok := t.index[w]
 	t.mu.Unlock()

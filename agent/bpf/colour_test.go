@@ -87,7 +87,7 @@ func TestRFC9341_OuterColourOfThePeriod(t *testing.T) {
 		}
 		for _, v6 := range []bool{false, true} {
 			r := fromHost(v6, 0, 0, 0)
-			c, ok, err := w.tunnels.Entered(tunnel, bpf.TunnelFlow{Src: r.Src, Dst: r.Dst, QPN: r.QPN})
+			c, ok, err := w.tunnels.EnteredOf(tunnel, bpf.TunnelFlow{Src: r.Src, Dst: r.Dst, QPN: r.QPN})
 			if !ok || err != nil || c.Periods[100%reporter.Kept].Packets != 4 || c.Periods[101%reporter.Kept].Packets != 4 {
 				t.Errorf("%+v, %v, %v", c, ok, err)
 			}
@@ -186,13 +186,25 @@ func TestRFC9341_KernelCountsAsPeriodsSay(t *testing.T) {
 		t.Errorf("%v; %d flows of %d", err, seen, len(arrived))
 	}
 	for key, want := range entered {
-		got, ok, err := w.tunnels.Entered(tunnel4, flow(key, true))
+		got, ok, err := w.tunnels.EnteredOf(tunnel4, flow(key, true))
 		if !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		check("entered", got, want)
 	}
-	if _, ok, err := w.tunnels.Entered(tunnel6, flow(0x10, true)); ok || err != nil {
+	seen = 0
+	err = w.tunnels.Entered(func(c *bpf.FlowCounts) {
+		for key, want := range entered {
+			if c.Flow == flow(key, true) && c.Tunnel == tunnel4 {
+				check("all that entered", c.Counts, want)
+				seen++
+			}
+		}
+	})
+	if err != nil || seen != len(entered) || seen != 4 {
+		t.Errorf("%v; %d flows of %d", err, seen, len(entered))
+	}
+	if _, ok, err := w.tunnels.EnteredOf(tunnel6, flow(0x10, true)); ok || err != nil {
 		t.Errorf("%v, %v: nothing went into the other tunnel", ok, err)
 	}
 }
@@ -248,7 +260,7 @@ func TestRFC9341_OffUnlessAskedFor(t *testing.T) {
 	request := toHost(false, 0x68, 1)
 	request.Opcode, request.DstPort, request.Src, request.Dst = 0x1d, cremPort, tunnel4.Remote, tunnel4.Local
 	w.arriveUncounted(request.Frame()[14:])
-	c, ok, err := w.tunnels.Entered(tunnel4, bpf.TunnelFlow{Src: netip.MustParseAddr("10.2.0.6"), Dst: netip.MustParseAddr("10.9.0.9"), QPN: fromHost(false, 0, 0, 0).QPN})
+	c, ok, err := w.tunnels.EnteredOf(tunnel4, bpf.TunnelFlow{Src: netip.MustParseAddr("10.2.0.6"), Dst: netip.MustParseAddr("10.9.0.9"), QPN: fromHost(false, 0, 0, 0).QPN})
 	if !ok || err != nil || c.Periods[101%reporter.Kept].Packets != 1 {
 		t.Errorf("%+v, %v, %v", c, ok, err)
 	}

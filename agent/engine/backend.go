@@ -68,7 +68,8 @@ type Tunnels interface {
 	// SetClock brings their clock in line with the system's; it jumped by that, or not.
 	SetClock() (jumped bool, err error)
 	Arrived(yield func(*bpf.FlowCounts)) error // what was counted as it came out of tunnels that are measured
-	Entered(t bpf.Tunnel, f bpf.TunnelFlow) (c reporter.Counts, known bool, err error)
+	Entered(yield func(*bpf.FlowCounts)) error // the same as it went into them
+	EnteredOf(t bpf.Tunnel, f bpf.TunnelFlow) (c reporter.Counts, known bool, err error)
 	ForgetCounts(since uint32) error // of flows without packets since a period
 }
 

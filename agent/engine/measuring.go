@@ -85,6 +85,7 @@ type colouring struct {
 	trip    time.Duration // least round trip of lately between the two gateways; 0: none was measured
 	period  uint32        // in which the last messages came, and how many
 	taken   int
+	silent  int    // periods with packets since they came
 	packets uint64 // that entered in the periods compared
 	lost    uint64 // of these
 	delay   drift
@@ -214,8 +215,8 @@ type target struct {
 	recoloured bool
 }
 
-// tellReadings tells the other ends of the measured tunnels what came out of them in the period that is over now.
-func (e *Engine) tellReadings() {
+// afterPeriod is for when a period is over: what came out of the measured tunnels is told, and what should have been told of those that lead away is missed.
+func (e *Engine) afterPeriod() {
 	m, t := &e.measuring, &e.tunnels
 	kernel, targets := t.targets(m.jumped(e.now(), t.clock()), m.present())
 	over := m.periods.Over(m.unix())
@@ -223,6 +224,16 @@ func (e *Engine) tellReadings() {
 		return
 	}
 	m.told = over
+	e.tellReadings(kernel, targets, over)
+	e.noteSilence(kernel, over)
+	if over%forgetEvery == 0 {
+		_ = kernel.ForgetCounts(over - countsKept) // else there is less room, which is counted
+	}
+}
+
+// tellReadings tells the other ends of the measured tunnels what came out of them in the period that is over now.
+func (e *Engine) tellReadings(kernel Tunnels, targets map[bpf.Tunnel]*target, over uint32) {
+	m := &e.measuring
 	err := kernel.Arrived(func(c *bpf.FlowCounts) {
 		if to := targets[c.Tunnel]; to != nil && int32(over-to.from) >= 0 && int32(over-c.Newest()) <= tellSilent {
 			m.add(to, c, over)
@@ -231,9 +242,6 @@ func (e *Engine) tellReadings() {
 	if err == nil {
 		e.say(m.messages(targets, over))
 		e.noteArrived(targets)
-	}
-	if over%forgetEvery == 0 {
-		_ = kernel.ForgetCounts(over - countsKept) // else there is less room, which is counted
 	}
 }
 
@@ -285,7 +293,7 @@ func (t *tunnels) targets(jumped bool, present uint32) (kernel Tunnels, list map
 		if jumped {
 			y.from = present + wholeAfter
 		}
-		if present-y.period > tellSilent { // what was wrong may not be any more
+		if y.unheard(present) && y.silent < patience { // what was wrong may not be any more
 			y.out = ""
 		}
 		if x.theirs != 0 {
@@ -375,10 +383,7 @@ func (t *tunnels) admit(e *Engine, r *readings, sent time.Duration) (bpf.Tunnel,
 		return bpf.Tunnel{}, nil, 0, refusedTunnel
 	}
 	y := &x.measured
-	if present := e.measuring.periods.At(r.at); y.period != present {
-		y.period, y.taken = present, 0
-	}
-	if y.taken++; y.taken > readingsTaken {
+	if !y.hear(e.measuring.periods.At(r.at)) {
 		return bpf.Tunnel{}, nil, 0, refusedLimit
 	}
 	if apart, ok := y.apart(sent, r.at); !ok {
@@ -392,7 +397,7 @@ func (t *tunnels) admit(e *Engine, r *readings, sent time.Duration) (bpf.Tunnel,
 // compare is for one flow. The counters are read before the clock: what is over then was over when they were read.
 func (m *measuring) compare(kernel Tunnels, x bpf.Tunnel, from, period uint32, down *ecn.Reading) (reporter.Measurement, reporter.DropReason) {
 	k := down.Flow
-	counts, known, err := kernel.Entered(x, bpf.TunnelFlow{Src: k.Src, Dst: k.Dst, QPN: k.Label})
+	counts, known, err := kernel.EnteredOf(x, bpf.TunnelFlow{Src: k.Src, Dst: k.Dst, QPN: k.Label})
 	switch {
 	case err != nil || !known:
 		return reporter.Measurement{}, m.drop(reporter.DropUnknownFlow)

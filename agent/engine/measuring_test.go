@@ -23,19 +23,36 @@ type counted struct {
 	entered map[bpf.TunnelFlow]reporter.Counts
 	jumped  bool
 	forgot  []uint32
+
+	enteredBy *bpf.Tunnel // nil: the first tunnel of the plan
+	looks     int         // at all that entered
 }
+
+func byQPN(a, b bpf.TunnelFlow) int { return cmp.Compare(a.QPN, b.QPN) }
 
 func (c *counted) SetClock() (bool, error) { j := c.jumped; c.jumped = false; return j, nil }
 func (c *counted) Arrived(yield func(*bpf.FlowCounts)) error {
-	for _, f := range slices.SortedFunc(maps.Keys(c.arrived), func(a, b bpf.TunnelFlow) int { return cmp.Compare(a.QPN, b.QPN) }) {
+	for _, f := range slices.SortedFunc(maps.Keys(c.arrived), byQPN) {
 		yield(c.arrived[f])
 	}
 	return nil
 }
 
-func (c *counted) Entered(_ bpf.Tunnel, f bpf.TunnelFlow) (reporter.Counts, bool, error) {
+func (c *counted) EnteredOf(_ bpf.Tunnel, f bpf.TunnelFlow) (reporter.Counts, bool, error) {
 	x, ok := c.entered[f]
 	return x, ok, nil
+}
+
+func (p *passages) Entered(yield func(*bpf.FlowCounts)) error {
+	p.looks++
+	by := p.plan.Sites[0].Tunnels[0]
+	if p.enteredBy != nil {
+		by = *p.enteredBy
+	}
+	for _, f := range slices.SortedFunc(maps.Keys(p.entered), byQPN) {
+		yield(&bpf.FlowCounts{Tunnel: by, Flow: f, Counts: p.entered[f]})
+	}
+	return nil
 }
 
 func (c *counted) ForgetCounts(since uint32) error {
@@ -99,7 +116,7 @@ func (b *measuringBench) until(n uint32) {
 // tick is one look of the control side; it returns the readings that are told.
 func (b *measuringBench) tick() (told []ecn.Readings) {
 	b.box.sent = nil
-	b.w.e.tellReadings()
+	b.w.e.afterPeriod()
 	b.w.speak()
 	for _, m := range b.box.sent {
 		if x, err := ecn.ParseReadings(m.msg); err == nil {

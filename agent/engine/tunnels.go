@@ -271,7 +271,7 @@ func (e *Engine) keepTunnels() {
 		case x := <-e.measuring.inbox:
 			e.takeReadings(x)
 		case <-over.C:
-			e.tellReadings()
+			e.afterPeriod()
 			over.Reset(e.measuring.wait())
 		case <-timer.C:
 			e.tendTunnels()
