@@ -212,8 +212,10 @@ func TestWANECN_RateOfAFlow(t *testing.T) {
 	w.set(tunnelPlan(0, tunnel4))
 	w.open(tunnel4)
 	frame := fromHost(false, 2, 1, 1024).Frame()
-	each := time.Duration(len(frame)-14) * time.Second // at an octet a second: the test's own time does not count
-	if err := w.tunnels.Limit(pairOf4, 1, 3*each+each/2, packet.Now()+time.Hour); err != nil {
+	octets := time.Duration(len(frame) - 14)
+	rate := 8*octets/(packet.Now()/time.Second) + 1 // so slow that the test's own time does not count, and nothing is from before the machine was up
+	each := octets * time.Second / rate
+	if err := w.tunnels.Limit(pairOf4, int64(rate), 3*each+each/2, packet.Now()+time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []bpf.Passage{bpf.Encapsulated, bpf.Encapsulated, bpf.Encapsulated, bpf.OverRate, bpf.OverRate} {
