@@ -7,9 +7,6 @@ import "crem.dev/crem/agent/bpf"
 // patience is in how many periods packets may go into a tunnel of which its other end tells nothing: the setting reaches two sites a while apart.
 const patience = 60
 
-const faultSilent = "packets go into it with a colour, and its other end tells nothing of them, so what goes there is not measured: " +
-	"write spec.wan.measurement: AlternateMarking in the domain of the other site too, or see there what kubectl crem explain says of its gateway"
-
 // unheard reports whether no readings have come of late.
 func (x *colouring) unheard(present uint32) bool { return present-x.period > tellSilent }
 

@@ -36,21 +36,14 @@ struct flow_counts {
 /* What went into tunnels and what came out of them. Nothing gives way to another flow by itself: user space forgets flows that ended,
  * and one for which there is no room is not measured. Memory is taken as flows come. */
 #define COUNTED_FLOWS 2048
-struct {
+struct counts_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, COUNTED_FLOWS);
 	__type(key, struct counted_flow);
 	__type(value, struct flow_counts);
-} crem_wan_entered SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, COUNTED_FLOWS);
-	__type(key, struct counted_flow);
-	__type(value, struct flow_counts);
-} crem_wan_arrived SEC(".maps");
+};
+struct counts_map crem_wan_entered SEC(".maps"), crem_wan_arrived SEC(".maps");
 
 /* When a packet passes. */
 struct moment {
