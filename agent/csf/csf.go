@@ -47,7 +47,11 @@ type Flow struct {
 	helloAfter    time.Duration // no series before
 	pause         time.Duration // last back-off
 	failures      int           // in a row, each of which put HELLO off
+	unanswered    bool          // the last one because nobody answered
+	missedAt      time.Duration // when that was
+	lookAt        time.Duration // when to look whether a gateway is back
 	peer          netip.AddrPort
+	with          *presence // the peer's, if it is remembered
 	id            uint32
 	boundAt       time.Duration
 	unheard       int           // source packets since the peer was heard

@@ -30,6 +30,8 @@ type Env struct {
 	paths  map[string]*lossEstimate // by Params.PeerSite
 	delays map[delayPath]*delay
 
+	presences presences
+
 	starvedAt int64 // octets in use when the pool had nothing left
 
 	hasher fec.Digest     // scratch

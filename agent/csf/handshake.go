@@ -52,7 +52,7 @@ type limits struct {
 // tryHello begins a series of HELLOs if nothing forbids it. It is called for every source packet of a flow without a peer: no
 // HELLO is sent for a flow that sends nothing.
 func (f *Flow) tryHello(now time.Duration, acts *[]Action) {
-	if f.hello.due != roce.Never || now < f.helloAfter {
+	if f.hello.due != roce.Never || now < f.helloAfter && !f.outOfTurn(now) {
 		return
 	}
 	if len(f.peers) == 0 {
@@ -81,7 +81,7 @@ func (f *Flow) newNonce() uint64 {
 	}
 }
 
-// sendHello sends the series' next HELLO to every peer. After the last one the next series waits: 1 s, doubling to 60 s.
+// sendHello sends the series' next HELLO to every peer.
 func (f *Flow) sendHello(now time.Duration, acts *[]Action) {
 	m := wire.Hello{
 		Flow: f.descriptor, Schemes: offeredSchemes, MaxK: offeredK, MaxM: offeredM, MaxT: maxT,
@@ -109,6 +109,7 @@ func (f *Flow) pollHello(now time.Duration, acts *[]Action) {
 	default:
 		f.hello.due = roce.Never // an answer to this series is still welcome
 		f.why = WhyNoAnswer
+		f.missed(now)
 		f.backOff(now)
 	}
 }
@@ -149,6 +150,7 @@ func (f *Flow) bind(now time.Duration, from netip.AddrPort, m *wire.HelloAck, ac
 	f.hello.due = roce.Never
 	f.peer, f.id, f.boundAt = from, m.FlowID, now
 	f.unheard = 0
+	f.join(now)
 	f.limits = limits{k: int(m.MaxK), m: int(m.MaxM), t: int(m.MaxT), schemes: m.Schemes}
 	f.digestOffered = f.offersDigest()
 	f.digest = f.digestOffered && m.Extensions&wire.ExtDigest != 0
@@ -161,6 +163,7 @@ func (f *Flow) bind(now time.Duration, from netip.AddrPort, m *wire.HelloAck, ac
 // unbind forgets the peer and everything agreed with it. What is known of the flow itself and of its path stays.
 func (f *Flow) unbind(why Why) {
 	f.discardAll()
+	f.leave()
 	f.peer, f.id, f.limits, f.digest = netip.AddrPort{}, 0, limits{}, false
 	f.hello = handshake{due: roce.Never}
 	clear(f.configs)
@@ -178,7 +181,7 @@ func (f *Flow) unbind(why Why) {
 }
 
 // backOff puts off the next HELLO: 1 s after the first patientRetries failures in a row, then twice as long each time, up to 60 s. A peer that is being
-// configured at the same time is seldom ready with the first series, and soon after.
+// configured at the same time is seldom ready with the first series, and soon after. A pause may end early (outOfTurn).
 func (f *Flow) backOff(now time.Duration) {
 	if f.failures++; f.failures <= patientRetries {
 		f.pause = firstRetry

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Limits on what one address may ask for (Section 11; docs/protocol.md: 8 new flows a second, bursts of 64, 4096 flows in all). Over
+// Limits on what one address may ask for (Section 11; docs/protocol.md: 512 new flows a second, bursts of 1024, 4096 flows in all). Over
 // them: silence.
 const (
-	helloRate     = 8
-	helloBurst    = 64
+	helloRate     = 512
+	helloBurst    = 1024
 	flowsPerPeer  = 4096
 	rememberPeers = 65536
 )

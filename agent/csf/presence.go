@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csf
+
+import (
+	"net/netip"
+	"time"
+)
+
+const (
+	// scoutPause is the least time between two series of HELLO out of turn to a silent gateway, scoutSlowest the most, and in between it is
+	// the scoutPart of how long the gateway has been silent: flows are protected again soon after it is back, by that measure.
+	scoutPause   = 250 * time.Millisecond
+	scoutSlowest = 4 * time.Second
+	scoutPart    = 16
+	// scoutGap is the least time between two series out of turn, to whatever gateway, and between two looks of one flow.
+	scoutGap = 25 * time.Millisecond
+	// maxPresences bounds the gateways that an Env remembers.
+	maxPresences = 1024
+)
+
+// presence is what the flows of one worker know of whether a gateway is there. Each of them waits longer with every series that nobody answers
+// (Section 5.1); together they send one of them ahead now and then, and when it is answered the others wait no longer.
+type presence struct {
+	bound    int           // flows that have it as their peer
+	silent   bool          // it has answered no series since, while it was the peer of none
+	since    time.Duration // when it became so, or when it was heard after that
+	returned bool          // since is when it was heard again
+	scout    time.Duration // no series out of turn before
+}
+
+// presences are those of an Env, by address.
+type presences struct {
+	of    map[netip.Addr]*presence
+	scout time.Duration // no series out of turn before
+}
+
+// at gives what is known of a gateway. With no place left, the one of no flow gives way of which nothing was learnt for longest; nil if there is none.
+func (p *presences) at(a netip.Addr) *presence {
+	if q := p.of[a]; q != nil {
+		return q
+	}
+	if p.of == nil {
+		p.of = make(map[netip.Addr]*presence)
+	}
+	if len(p.of) >= maxPresences && !p.yield() {
+		return nil
+	}
+	q := &presence{}
+	p.of[a] = q
+	return q
+}
+
+func (p *presences) yield() bool {
+	var oldest *presence
+	var at netip.Addr
+	for a, q := range p.of {
+		if q.bound == 0 && (oldest == nil || q.since < oldest.since) {
+			oldest, at = q, a
+		}
+	}
+	delete(p.of, at)
+	return oldest != nil
+}
+
+// join notes that a gateway is the flow's peer.
+func (f *Flow) join(now time.Duration) {
+	f.unanswered = false
+	q := f.env.presences.at(f.peer.Addr().Unmap())
+	if q == nil {
+		return
+	}
+	if q.silent {
+		q.silent, q.returned, q.since = false, true, now
+	}
+	q.bound++
+	f.with = q
+}
+
+// leave takes it back.
+func (f *Flow) leave() {
+	if f.with != nil {
+		f.with.bound--
+		f.with = nil
+	}
+}
+
+// missed notes that no gateway of the flow answered. One that is the peer of other flows is there all the same: the flow does not pass it.
+func (f *Flow) missed(now time.Duration) {
+	f.unanswered, f.missedAt, f.lookAt = true, now, now
+	for _, p := range f.peers {
+		q := f.env.presences.at(p.Addr())
+		if q != nil && q.bound == 0 && !q.silent {
+			q.silent, q.returned, q.since, q.scout = true, false, now, now+scoutPause
+		}
+	}
+}
+
+// outOfTurn reports whether a flow that nobody answered need not wait for the end of its pause: one of its gateways is back, or it is the one that finds
+// that out.
+func (f *Flow) outOfTurn(now time.Duration) bool {
+	if !f.unanswered || now < f.lookAt {
+		return false
+	}
+	f.lookAt = now + scoutGap
+	all := &f.env.presences
+	for _, p := range f.peers {
+		switch q := all.of[p.Addr()]; {
+		case q == nil:
+		case q.returned && q.since > f.missedAt:
+			f.failures = 0
+			return true
+		case q.silent && now >= max(q.scout, all.scout):
+			q.scout, all.scout = now+min(max((now-q.since)/scoutPart, scoutPause), scoutSlowest), now+scoutGap
+			return true
+		}
+	}
+	return false
+}
