@@ -11,6 +11,7 @@ install() {
 		"$K" load "$s" crem/crem:dev "crem-agent=$B/crem-agent" "crem-operator=$B/crem-operator" >/dev/null
 		"$K" load "$s" crem/endpoint:dev "pause=$CREM_KUBE_CACHE/bin/pause" >/dev/null
 		kube "$s" label node "$s-n1" crem.dev/gateway= >/dev/null
+		wait_for 60 kube "$s" get serviceaccount default # pods cannot be made without
 		kube "$s" apply -f "$HERE/endpoints.yaml" >/dev/null
 	done
 	step "images are loaded, the link has 20 ms and 1 % loss"
