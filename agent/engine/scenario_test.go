@@ -11,6 +11,7 @@ import (
 	"crem.dev/crem/agent/crf"
 	"crem.dev/crem/agent/csf"
 	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/agent/roce"
 	"crem.dev/crem/agent/wire"
 )
 
@@ -204,6 +205,47 @@ func TestAgentsRestartUnderTraffic(t *testing.T) {
 					w.finish()
 				}
 			}
+		}
+	})
+}
+
+// Section 5.1, rule 3: however long a gateway was away and however many flows wait for it, they are protected within a second once it is back.
+func TestSection5_1_ManyFlowsReturnWithTheirGateway(t *testing.T) {
+	workers(t, func(t *testing.T, sh shape) {
+		w := newWorld(t, sh, setting{})
+		var flows []*stream
+		for i := range 200 {
+			flows = append(flows, w.connect(roce.PSN(1000 * i)).requests[east])
+		}
+		send := func(d, gap time.Duration) {
+			for range int(d / gap) {
+				for _, s := range flows {
+					s.send(1)
+				}
+				w.pass(gap)
+			}
+		}
+		protected := func() (n int) {
+			for _, s := range flows {
+				if s.protected() {
+					n++
+				}
+			}
+			return n
+		}
+		send(time.Second, 50*time.Millisecond)
+		if n := protected(); n != len(flows) {
+			t.Fatalf("%d of %d flows are protected", n, len(flows))
+		}
+		w.nodes[west].kill()
+		send(30*time.Second, 200*time.Millisecond)
+		if n := protected(); n != 0 {
+			t.Fatalf("%d flows are protected by nobody", n)
+		}
+		w.nodes[west].start()
+		send(3*time.Second, 20*time.Millisecond) // a sixteenth of 30 s, and a second
+		if n := protected(); n != len(flows) {
+			t.Errorf("%d of %d flows are protected again", n, len(flows))
 		}
 	})
 }
