@@ -12,6 +12,7 @@
 //	csf.go             the Flow: source packets in, Poll and NextDeadline
 //	env.go             what the flows of a worker share
 //	handshake.go       HELLO, several peers, back-off, CLOSE (Section 5.1)
+//	presence.go        whether a gateway that did not answer is back (Section 5.1)
 //	configuration.go   PARAM_UPDATE, Config IDs, Effective PSN (Section 5.2)
 //	reading.go         RDMA MTU from READ requests (Section 5.1)
 //	symbol.go          RDMA MTU guess, T, what must fit the path MTU (Section 4)
