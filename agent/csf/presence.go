@@ -103,6 +103,9 @@ func (f *Flow) outOfTurn(now time.Duration) bool {
 		return false
 	}
 	f.lookAt = now + scoutGap
+	if _, able := f.want(); !able {
+		return false // it would take the turn of one that can ask
+	}
 	all := &f.env.presences
 	for _, p := range f.peers {
 		switch q := all.of[p.Addr()]; {

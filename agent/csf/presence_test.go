@@ -178,6 +178,28 @@ func TestSection5_1_AGatewayOfOtherFlowsIsNotSilent(t *testing.T) {
 	}
 }
 
+// A flow that cannot be protected does not take the turn of one that can.
+func TestSection5_1_WhoCannotAskIsNotSentAhead(t *testing.T) {
+	c := newCrowd(t, 2, gateway)
+	c.run(10*time.Minute, 100*time.Millisecond)
+	small := *c.p
+	small.PathMTU = 576
+	c.flows[0].SetParams(c.now, &small, &c.acts)
+	for _, f := range c.flows {
+		f.helloAfter = roce.Never
+	}
+	c.series = nil
+	c.run(time.Minute, 10*time.Millisecond)
+	if got, want := len(c.series), int(time.Minute/scoutSlowest); got < want-2 || got > want {
+		t.Errorf("%d series in a minute, want %d", got, want)
+	}
+	for _, s := range c.series {
+		if s.flow == 0 {
+			t.Fatal("it asks and cannot be protected")
+		}
+	}
+}
+
 // What is remembered is bounded, and a gateway that is a flow's peer is never forgotten.
 func TestPresencesAreBounded(t *testing.T) {
 	var p presences
