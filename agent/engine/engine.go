@@ -127,10 +127,10 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 	if err := e.backend.SetDomains(bpfDomains(cfg), facts.Local); err != nil {
 		return nil, fmt.Errorf("tell the kernel program about the domains: %w", err)
 	}
-	all := cfg.transports()
+	all, until := cfg.transports(), cfg.until(old.recognises())
 	next.transports = &all
-	if err := e.backend.SetTransports(recognised(next.transports), old.allTaps()); err != nil {
-		return nil, fmt.Errorf("tell the kernel program about the transports: %w", err)
+	if err := e.recognise(&until, old); err != nil {
+		return nil, err
 	}
 	for i := range cfg.Domains {
 		d := &cfg.Domains[i]
@@ -164,6 +164,9 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 	e.snap.Store(next)
 	e.cfg = given
 	e.retire(old, next)
+	if err := e.recognise(&all, next); err != nil {
+		return nil, err
+	}
 	if !cfg.Provisional {
 		e.clear(facts)
 	}
@@ -174,6 +177,14 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 		e.opts.Changed()
 	}
 	return slices.Clone(results), nil
+}
+
+// recognise tells the programs, and the taps of a snapshot, which transports to recognise.
+func (e *Engine) recognise(t *roce.Transports, s *snapshot) error {
+	if err := e.backend.SetTransports(recognised(t), s.allTaps()); err != nil {
+		return fmt.Errorf("tell the kernel program about the transports: %w", err)
+	}
+	return nil
 }
 
 // load prepares programs, pools and workers, once.

@@ -126,6 +126,14 @@ func (s *snapshot) allTaps() (taps []packet.Tap) {
 	return taps
 }
 
+// recognises gives the transports that are recognised beside RoCEv2. s may be nil.
+func (s *snapshot) recognises() *roce.Transports {
+	if s == nil {
+		return nil
+	}
+	return s.transports
+}
+
 // uplinkOf finds an uplink by its index; nil if the interface is none.
 func (s *snapshot) uplinkOf(ifindex int) *uplinkState {
 	for i := range s.uplinks {

@@ -29,6 +29,22 @@ func (c *Config) transports() roce.Transports {
 	return t
 }
 
+// until gives what the kernel must recognise until all workers obey the configuration: also what the one before it had. If the kernel let go of a transport
+// first, packets would pass it that a worker restores a moment later.
+func (c *Config) until(before *roce.Transports) roce.Transports {
+	t := c.transports()
+	if before == nil {
+		return t
+	}
+	if v := before.VeRoCE; v.Enabled && !t.VeRoCE.Enabled && !c.isPort(v.Port) {
+		t.VeRoCE = v
+	}
+	if before.MRC.Enabled && !t.MRC.Enabled {
+		t.MRC = before.MRC
+	}
+	return t
+}
+
 // isPort reports whether a UDP port is the CREM port of a domain.
 func (c *Config) isPort(port uint16) bool {
 	return slices.ContainsFunc(c.Domains, func(d Domain) bool { return d.Port == port })

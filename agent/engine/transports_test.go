@@ -3,7 +3,9 @@
 package engine
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,7 +170,18 @@ func TestTransportsOfDomains(t *testing.T) {
 	s := w.connectAs(roce.MRC, 1000).requests[east]
 	s.protect()
 	for _, n := range w.nodes {
+		var told []string
+		n.recognise = func(r packet.Recognised) { // the kernel lets go of it when no worker has a flow of it any more
+			kept := r.MRC && r.VeRoCEPort != 0
+			for _, k := range n.engine.workers {
+				obeys := k.seenSnap.Load() == n.engine.numbers && n.engine.snap.Load().cfg.Generation == n.numbers
+				told = append(told, fmt.Sprintf("recognised %v, obeyed %v", kept, obeys))
+			}
+		}
 		n.apply(setting{immediate: true})
+		if want := []string{"recognised true, obeyed false", "recognised false, obeyed true"}; !slices.Equal(told, want) {
+			t.Errorf("%s: %q, want %q", siteNames[n.site], told, want)
+		}
 	}
 	s.trickle(5)
 	w.pass(100 * time.Millisecond)
@@ -200,6 +213,19 @@ func TestTransportsOfDomains(t *testing.T) {
 	// Section 11: where IPsec is required, policies must cover veRoCE's port too.
 	if a, b := c.Domains[0].ipsecFacts(nil), c.Domains[2].ipsecFacts(nil); a.VeRoCE != worldTransports.VeRoCE.Port || b.VeRoCE != 0 {
 		t.Errorf("policies are asked for with port %d of veRoCE, and %d", a.VeRoCE, b.VeRoCE)
+	}
+	without := Config{Domains: []Domain{{}}}
+	if got := without.until(&all); got.VeRoCE != all.VeRoCE || got.MRC != all.MRC {
+		t.Errorf("until workers obey %+v is recognised", got)
+	}
+	without.Domains[0].Port = worldTransports.VeRoCE.Port
+	if got := without.until(&all); got.VeRoCE.Enabled || !got.MRC.Enabled {
+		t.Errorf("on a CREM port %+v is recognised", got)
+	}
+	other := Config{Domains: []Domain{{Transports: worldTransports}}}
+	other.Domains[0].Transports.VeRoCE.Port, other.Domains[0].Transports.MRC.Retransmission = 4795, 0x20
+	if got := other.until(&all); got != other.Domains[0].Transports || other.until(nil) != got {
+		t.Errorf("%+v is recognised, want what is new", got)
 	}
 	r := recognised(&all)
 	if !r.MRC || r.VeRoCEPort != roce.VeRoCEPort || r.VeRoCEAnswers != [4]uint8{0x11, 0x18, 0x19, 0x1a} || recognised(&roce.Transports{}).VeRoCEPort != 0 {

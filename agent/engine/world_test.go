@@ -193,6 +193,8 @@ type node struct {
 	stalled []time.Duration // until when each worker does not run
 	path    fake.Path       // of what leaves here
 	lose    losing
+	// recognise sees what the kernel is told to recognise.
+	recognise func(packet.Recognised)
 	accounts
 }
 
@@ -376,10 +378,15 @@ func (b *backend) SetDomains(domains []bpf.Domain, local []netip.Addr) error {
 	b.n.Program().SetDomains(domains, local)
 	return nil
 }
-func (b *backend) SetTransports(packet.Recognised, []packet.Tap) error { return nil } // the fake's are those of the world
-func (b *backend) Counters() (map[string]uint64, error)                { return nil, nil }
-func (b *backend) Queued(int) (int64, error)                           { return 0, nil }
-func (b *backend) PortCounters(int) (uplink.Counters, error)           { return uplink.Counters{}, nil }
+func (b *backend) SetTransports(r packet.Recognised, _ []packet.Tap) error { // what the fake recognises is the world's
+	if b.n.recognise != nil {
+		b.n.recognise(r)
+	}
+	return nil
+}
+func (b *backend) Counters() (map[string]uint64, error)      { return nil, nil }
+func (b *backend) Queued(int) (int64, error)                 { return 0, nil }
+func (b *backend) PortCounters(int) (uplink.Counters, error) { return uplink.Counters{}, nil }
 func (b *backend) FindUplinks([]string, []netip.Prefix) (uplink.Facts, error) {
 	f := uplink.Facts{Local: []netip.Addr{gateways[b.n.site], spares[b.n.site]}}
 	for _, i := range b.n.links {

@@ -154,8 +154,7 @@ func multipathTransfer(t *testing.T, transport roce.Transport, ipv6, protected b
 }
 
 // TestSection4_4_SwitchedOff: a transport that the domain no longer names is let go, by agents that are told, and by agents that find in pinned maps what those
-// before them left there, killed before they were told. Its flows end at both ends, the kernel keeps no entry of them, and each packet passes, in order. The
-// kernel lets go of a transport a moment before the workers do: what passes then without a copy may be restored as well, which a receiver drops.
+// before them left there, killed before they were told. Its flows end at both ends, the kernel keeps no entry of them, and each packet passes once, in order.
 func TestSection4_4_SwitchedOff(t *testing.T) {
 	for _, transport := range []roce.Transport{roce.VeRoCE, roce.MRC} {
 		t.Run(transport.String(), func(t *testing.T) {
@@ -214,7 +213,7 @@ func TestSection4_4_SwitchedOff(t *testing.T) {
 			ended("agents are new")
 			protected(told)
 			sent, got := s.end()
-			if got.distinct != sent || got.order > 0 || got.twice > sent/1000 {
+			if got.distinct != sent || got.order > 0 || got.twice > 0 {
 				t.Errorf("%d packets lost (%v), %d out of order, %d twice", sent-got.distinct, got.missing(sent), got.order, got.twice)
 			}
 		})
