@@ -51,7 +51,6 @@ type Marker struct {
 	average float64       // octets
 	queue   float64       // as of at, holds until the next sample
 	at      time.Duration // of the last sample
-	started bool
 	stats   MarkerStats
 }
 
@@ -81,11 +80,11 @@ func (m *Marker) Average() int64 { return int64(m.average) }
 // Sample takes the queue length in octets that holds from now on. The average is exponential in time, not in packets: packets that come
 // at once, or none for a while, change nothing about what it means. A time before the last sample counts as the last sample's.
 func (m *Marker) Sample(now time.Duration, queue int64) {
-	if m.started && now > m.at {
+	if now > m.at {
 		m.average = m.queue + (m.average-m.queue)*math.Exp(-float64(now-m.at)/float64(m.config.Average))
 	}
-	m.at, m.started = max(m.at, now), true
-	m.queue = float64(max(queue, 0))
+	m.at = max(m.at, now)
+	m.queue = float64(queue)
 }
 
 // Chances returns the probability of any mark and that of CE, for who marks by them. Neither falls when the average grows.

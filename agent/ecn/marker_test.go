@@ -108,3 +108,30 @@ func TestWANECN_MicroBurstsAreNotCongestion(t *testing.T) {
 		t.Errorf("%v allocations a packet", n)
 	}
 }
+
+// The clock that goes back changes nothing of what was before: the sample counts as the last one's.
+func TestWANECN_SamplesOfThePast(t *testing.T) {
+	m := marker(t, func() uint32 { return 0 })
+	m.Sample(time.Second, 1000)
+	m.Sample(time.Second-time.Hour, 2000)
+	m.Sample(time.Second+time.Microsecond, 2000)
+	if got := m.Average(); got < 0 || got > 2 { // a microsecond of 2000 octets, in an average over a millisecond
+		t.Errorf("average %d", got)
+	}
+}
+
+// A marking node that seldom warns: the chance of any mark is never less than that of CE, which is one of them.
+func TestWANECN_CEIsAmongTheMarks(t *testing.T) {
+	m, err := NewMarker(MarkerConfig{T1: 1000, T2: 3000, EarlyMax: 0.1, CEMax: 0.5, Average: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.atQueue(5999)
+	if marked, severe := m.Chances(); severe < 0.49 || marked < severe {
+		t.Errorf("any mark %g, CE %g", marked, severe)
+	}
+	m.atQueue(3001)
+	if marked, severe := m.Chances(); severe > 0.01 || marked != 0.1 {
+		t.Errorf("just over T2: any mark %g, CE %g", marked, severe)
+	}
+}

@@ -22,6 +22,7 @@ func TestWANECN_OddCombinationsAreLimited(t *testing.T) {
 	at(time.Second, CE, ECT1, true, 0)
 	at(2*time.Second, NotECT, CE, false, 0)
 	at(time.Minute, NotECT, CE, true, 2)
+	at(2*time.Minute, NotECT, CE, true, 0) // not those again
 	if n.Suppressed() != 2 {
 		t.Errorf("%d suppressed", n.Suppressed())
 	}

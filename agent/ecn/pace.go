@@ -8,15 +8,14 @@ import "time"
 type paced struct {
 	level Level         // of the last one
 	until time.Duration // no other of that level or below before
-	any   bool
 }
 
 // allows reports whether level may happen now, and remembers that it does.
 func (p *paced) allows(now time.Duration, level Level, every time.Duration) bool {
-	if p.any && now < p.until && level <= p.level {
+	if now < p.until && level <= p.level {
 		return false
 	}
-	p.any, p.level, p.until = true, level, now+every
+	p.level, p.until = level, now+every
 	return true
 }
 

@@ -132,3 +132,68 @@ func TestWANECN_LeastRateChanges(t *testing.T) {
 		t.Errorf("held to %d, and it sends less than what every flow keeps", n)
 	}
 }
+
+// While a CNP is in force nothing comes back, and then as much a period as the time says, however often it is asked. What is no level changes nothing.
+func TestWANECN_GrowthFollowsTime(t *testing.T) {
+	const hold, period = 100 * time.Millisecond, 10 * time.Millisecond
+	r := NewReaction(ReactionConfig{Hold: hold, Period: period})
+	send(r, 0, 50*time.Millisecond, 1e8)
+	now := 50 * time.Millisecond
+	r.Handle(now, LevelNone)
+	if r.Handle(now, LevelSevere+1); r.Warned(now) || r.RepairShare(now) != 1 || *r.Stats() != (ReactionStats{}) {
+		t.Errorf("no level: %+v", *r.Stats())
+	}
+	r.Handle(now, LevelSevere)
+	cut, _ := r.Rate(now)
+	if !r.Warned(now+hold-1) || r.Warned(now+hold) || !r.Congested(now+hold-1) || r.Congested(now+hold) {
+		t.Error("a CNP is in force for its time")
+	}
+	for _, at := range []time.Duration{hold / 2, hold, hold} {
+		if rate, _ := r.Rate(now + at); rate != cut || r.RepairShare(now+at) != leastShare {
+			t.Errorf("after %v: rate %d, share %g; a CNP was in force", at, rate, r.RepairShare(now+at))
+		}
+	}
+	for i := range 4 {
+		at := now + hold + time.Duration(i+1)*period/4
+		r.Rate(at)
+		r.Rate(at) // again
+	}
+	rate, _ := r.Rate(now + hold + period)
+	if want := float64(cut) + growRate*r.before; float64(rate) < want-2 || float64(rate) > want+2 {
+		t.Errorf("rate %d a period later, want %.0f", rate, want)
+	}
+	if got := r.RepairShare(now + hold + period); got != leastShare+growShare {
+		t.Errorf("share %g a period later", got)
+	}
+}
+
+// A cut starts from the larger of what a flow sent lately, so not from the pause between two bursts; one that sends no more than every flow keeps is not
+// limited. The bucket of a new limit is full, and a packet that is larger than it goes when it is.
+func TestWANECN_WhatACutStartsFrom(t *testing.T) {
+	r := NewReaction(ReactionConfig{})
+	send(r, 0, 20*time.Millisecond, 1e8)
+	send(r, 20*time.Millisecond, 31*time.Millisecond, 5e6) // a pause, nearly
+	r.Handle(31*time.Millisecond, LevelSevere)
+	if rate, limited := r.Rate(31 * time.Millisecond); !limited || rate < 70e6 {
+		t.Errorf("rate %d after a pause", rate)
+	}
+
+	r = NewReaction(ReactionConfig{LeastRate: 1e6})
+	send(r, 0, 50*time.Millisecond, 1e6)
+	if r.Handle(50*time.Millisecond, LevelSevere); r.Stats().RateCuts != 0 {
+		t.Error("cut to what it sends")
+	}
+
+	r = NewReaction(ReactionConfig{})
+	send(r, 0, 20*time.Millisecond, 2e6)
+	r.Handle(20*time.Millisecond, LevelSevere)
+	if _, limited := r.Rate(20 * time.Millisecond); !limited || !r.Take(20*time.Millisecond, leastBurst) || r.Take(20*time.Millisecond, 1) {
+		t.Error("the bucket of a new limit is not full, or too large")
+	}
+	if r.Take(50*time.Millisecond, 2*leastBurst) {
+		t.Error("a packet larger than the bucket went before that was full")
+	}
+	if !r.Take(70*time.Millisecond, 2*leastBurst) {
+		t.Error("a packet larger than the bucket never goes")
+	}
+}

@@ -24,11 +24,9 @@ type ReceiverConfig struct {
 
 // ReceiverStats is the counters of a Receiver.
 type ReceiverStats struct {
-	Accepted       [LevelSevere + 1]uint64 // by Level
-	Own            [LevelSevere + 1]uint64 // marks of this node acted upon, by Level
-	SendersEvicted uint64
-	FlowsEvicted   uint64
-	Drops          [DropReasons]uint64
+	Accepted [LevelSevere + 1]uint64 // by Level
+	Own      [LevelSevere + 1]uint64 // marks of this node acted upon, by Level
+	Drops    [DropReasons]uint64
 }
 
 // Receiver takes the CNPs that come to an ingress PE (WAN ECN, Congestion Notification Packet; Security Considerations).
@@ -129,7 +127,6 @@ func (r *Receiver) fresh(wall uint64, from netip.Addr, x *CNP) DropReason {
 		if s = r.addSender(wall, key); s == nil {
 			return DropTable
 		}
-		s.newest = x.Sequence
 	}
 	if !s.take(x.Sequence) {
 		return DropReplayed
@@ -141,11 +138,7 @@ func (r *Receiver) fresh(wall uint64, from netip.Addr, x *CNP) DropReason {
 // take reports whether a sequence is new, and remembers it.
 func (s *sequences) take(n uint64) bool {
 	if n > s.newest {
-		if d := n - s.newest; d < replayWindow {
-			s.seen <<= d
-		} else {
-			s.seen = 0
-		}
+		s.seen <<= n - s.newest
 		s.newest = n
 	}
 	behind := s.newest - n
@@ -165,7 +158,6 @@ func (r *Receiver) addSender(wall uint64, key Flow) *sequences {
 			return nil
 		}
 		r.senders.Delete(oldest)
-		r.stats.SendersEvicted++
 	}
 	return r.senders.Add(key)
 }
@@ -185,9 +177,7 @@ func (r *Receiver) told(flow Flow) *told {
 	if p := r.flows.Get(flow); p != nil {
 		return p
 	}
-	if r.flows.MakeRoom() {
-		r.stats.FlowsEvicted++
-	}
+	r.flows.MakeRoom()
 	return r.flows.Add(flow)
 }
 

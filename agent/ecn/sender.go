@@ -19,9 +19,8 @@ type SenderConfig struct {
 
 // SenderStats is the counters of a Sender.
 type SenderStats struct {
-	Sent    [LevelSevere + 1]uint64 // by Level
-	Evicted uint64                  // flows forgotten for others
-	Drops   [DropReasons]uint64     // CNPs not sent
+	Sent  [LevelSevere + 1]uint64 // by Level
+	Drops [DropReasons]uint64     // CNPs not sent
 }
 
 // Sender makes the CNPs of a marking node, limited for each flow and in all.
@@ -46,7 +45,7 @@ func (s *Sender) Stats() *SenderStats { return &s.stats }
 // Notify returns the CNP to send for a packet of flow that was marked with level, or why none is sent. wall is the Unix time in
 // microseconds. A flow forgotten for another may be told again too early; the limit in all holds whatever the flows are.
 func (s *Sender) Notify(now time.Duration, wall uint64, flow Flow, level Level) (CNP, DropReason) {
-	if level != LevelEarly && level != LevelSevere || !flow.Src.IsValid() || flow.Src.Is4() != flow.Dst.Is4() {
+	if level != LevelEarly && level != LevelSevere || flow.Src.BitLen() == 0 || flow.Src.BitLen() != flow.Dst.BitLen() {
 		return CNP{}, s.drop(DropMalformed)
 	}
 	f := s.flows.Get(flow)
@@ -57,9 +56,7 @@ func (s *Sender) Notify(now time.Duration, wall uint64, flow Flow, level Level) 
 		return CNP{}, s.drop(DropTotal)
 	}
 	if f == nil {
-		if s.flows.MakeRoom() {
-			s.stats.Evicted++
-		}
+		s.flows.MakeRoom()
 		f = s.flows.Add(flow)
 	}
 	f.allows(now, level, s.config.Every)

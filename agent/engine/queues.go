@@ -80,7 +80,7 @@ func (e *Engine) markByQueues(markers map[queueKey]*ecn.Marker) bool {
 	list := e.tunnels.measured()
 	lengths, problems := map[int]int64{}, map[int]error{}
 	for _, x := range list {
-		if _, known := lengths[x.uplink]; !known && problems[x.uplink] == nil {
+		if _, known := lengths[x.uplink]; !known {
 			n, err := e.backend.Queued(x.uplink)
 			if lengths[x.uplink] = n; err != nil {
 				problems[x.uplink] = err
@@ -106,12 +106,10 @@ func (e *Engine) markByQueues(markers map[queueKey]*ecn.Marker) bool {
 			}
 			markers[x.queueKey] = m
 		}
-		if !used[x.queueKey] {
-			used[x.queueKey] = true
-			m.Sample(now, lengths[x.uplink])
-		}
+		used[x.queueKey] = true
+		m.Sample(now, lengths[x.uplink])
 		x.way.queueProblem, x.way.queued = "", m.Average()
-		if t.kernel != nil {
+		if t.kernel != nil { // it was when the list was made
 			any, severe := m.Chances()
 			t.kernel.Mark(x.tunnel, any, severe, now+chancesFor)
 		}
@@ -128,11 +126,8 @@ func (e *Engine) markByQueues(markers map[queueKey]*ecn.Marker) bool {
 func (t *tunnels) measured() (list []measured) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.kernel == nil {
-		return nil
-	}
 	for _, w := range t.ways {
-		if w.queue == (Queue{}) || w.use < 0 {
+		if w.queue == (Queue{}) || w.use < 0 { // one in use has its programs
 			continue
 		}
 		x := w.tunnels[w.use].Tunnel

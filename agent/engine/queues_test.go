@@ -135,3 +135,62 @@ func TestWANECN_OwnMarksThatWaitAreBounded(t *testing.T) {
 		t.Errorf("%d wait", n)
 	}
 }
+
+// WAN ECN, marking node: the queue that counts is that of the uplink by which the tunnel leaves. It is measured once for all tunnels before it, and again
+// after it could not be; with no uplink known yet, without spec.wan.queue, and where the programs go meanwhile, nothing is marked.
+func TestWANECN_WhichQueueIsMeasured(t *testing.T) {
+	b, markers := marking(t)
+	b.queue, b.asked = -1, nil
+	b.w.e.markByQueues(markers)
+	if len(b.asked) != 1 || b.asked[0] != 7 || b.status().Queue.Problem == "" {
+		t.Errorf("asked for %v, %+v", b.asked, b.status().Queue)
+	}
+	b.queue = 10
+	if b.w.e.markByQueues(markers); b.status().Queue.Problem != "" {
+		t.Errorf("measured again: %+v", b.status().Queue)
+	}
+
+	way := *b.w.e.tunnels.ways[0]
+	b.w.e.tunnels.ways, b.asked = append(b.w.e.tunnels.ways, &way), nil
+	for _, problem := range []int64{10, -1} {
+		b.queue, b.asked = problem, nil
+		if b.w.e.markByQueues(markers); len(b.asked) != 1 {
+			t.Errorf("two tunnels before one queue of %d: asked for %v", problem, b.asked)
+		}
+	}
+	b.w.e.tunnels.ways = b.w.e.tunnels.ways[:1]
+
+	kernel := b.w.e.tunnels.kernel
+	b.queue, b.asking = 1<<30, func() { b.w.e.tunnels.kernel = nil }
+	b.kernel.chances = nil // a mark would be a panic
+	b.w.e.markByQueues(markers)
+	b.w.e.tunnels.kernel, b.asking = kernel, nil
+
+	b.kernel.noWay = true
+	if b.w.e.markByQueues(markers) {
+		t.Error("measured, and no request has left by any uplink")
+	}
+	b.kernel.noWay = false
+	b.w.e.tunnels.ways[0].queue = Queue{}
+	if b.w.e.markByQueues(markers) || len(markers) > 0 {
+		t.Error("measured, and the domain does not want it")
+	}
+}
+
+// A mark of this node's own goes to the worker of its flow, whichever that is.
+func TestWANECN_OwnMarksGoToTheirWorker(t *testing.T) {
+	b, _ := marking(t)
+	b.w.e.workers = append(b.w.e.workers, &worker{marks: make(chan ownMark, marksWaiting)})
+	want := [2]int{}
+	for i := range 20 {
+		f := leaving
+		for range i {
+			f.Dst = f.Dst.Next()
+		}
+		b.w.e.tellMark(bpf.Mark{Flow: tunnelFlow(f), Own: true})
+		want[workerOf(f.Src, f.Dst, 2)]++
+	}
+	if got := [2]int{len(b.w.e.workers[0].marks), len(b.w.e.workers[1].marks)}; got != want || want[0] == 0 || want[1] == 0 {
+		t.Errorf("%v, want %v", got, want)
+	}
+}

@@ -98,6 +98,8 @@ type tunnelBench struct {
 	looks   map[int]bool // the taps that look into tunnels, by their uplink
 	late    bool         // one did so after the programs were there
 	queue   int64        // octets before every uplink; below 0: can not be measured
+	asked   []int        // the uplinks whose queues were measured
+	asking  func()       // what happens meanwhile
 }
 
 // looking is a tap of a tunnelBench.
@@ -128,7 +130,11 @@ func (b *tunnelBench) FindUplinks(names []string, remote []netip.Prefix) (uplink
 	return f, err
 }
 
-func (b *tunnelBench) Queued(int) (int64, error) {
+func (b *tunnelBench) Queued(ifindex int) (int64, error) {
+	b.asked = append(b.asked, ifindex)
+	if b.asking != nil {
+		b.asking()
+	}
 	if b.queue < 0 {
 		return 0, errors.New("no queue")
 	}
