@@ -56,13 +56,13 @@ type delivery struct {
 // connect makes a queue pair of RoCEv2. Its PSNs begin at psn in all spaces.
 func (w *world) connect(psn roce.PSN) *queuePair { return w.connectAs(roce.RoCEv2, psn) }
 
-// connectAs makes a queue pair of a transport.
+// connectAs makes a queue pair of a transport. Where there are two workers they have every second one each.
 func (w *world) connectAs(transport roce.Transport, psn roce.PSN) *queuePair {
 	q := &queuePair{w: w}
 	i := len(w.queues)
 	for site := range q.end {
 		a := endpoints[site].Addr().As4()
-		a[3] = byte(1 + i)
+		a[3] = byte(1 + (1+site)*i)
 		q.end[site].addr, q.end[site].qpn = netip.AddrFrom4(a), uint32(0x100+2*i+site)
 	}
 	for site := range q.end {
