@@ -22,6 +22,7 @@
 //	restart.go         a queue pair number that is used again (Section 4)
 //	redundancy.go      how many repair symbols (Section 5.3)
 //	loss.go            the estimate p, what is congestion (Sections 5.3 and 8.1)
+//	sites.go           what all flows to a site know of the loss, on whatever worker (Section 5.3)
 //	clusters.go        how losses follow each other (Section 8.1)
 //	repair.go          ordinary repair symbols and how they are spread (Section 5.4)
 //	retransmission.go  answers to REPAIR_REQUEST (Section 7)
@@ -40,6 +41,6 @@
 //	stats.go           counters, gauges, reasons
 //	explain.go         why this m, or why not protected
 //
-// A Flow is not safe for concurrent use; all flows of one worker share one Env. Nothing is allocated per packet in steady
+// A Flow is not safe for concurrent use; all flows of one worker share one Env, and all workers the Sites. Nothing is allocated per packet in steady
 // state. Time is an argument everywhere.
 package csf

@@ -23,11 +23,12 @@ type Env struct {
 	Pool   *fec.Pool     // memory of source symbols, repair symbols and messages
 	Random func() uint64 // a cryptographic source
 	Node   *Budget       // this worker's share of maxRepairBandwidth; nil: no bound
+	Sites  *Sites        // what all workers know of the paths to other sites; nil: this one has its own
 
 	spare  *block // recycled blocks, linked by newer
 	oldest *block // retained blocks of all flows, in the order in which they closed
 	newest *block
-	paths  map[string]*lossEstimate // by Params.PeerSite
+	sites  map[string]*siteView // by Params.PeerSite
 	delays map[delayPath]*delay
 
 	presences presences
@@ -92,25 +93,4 @@ func (e *Env) forget(b *block) {
 // another block left there; no set of sources names them.
 func (e *Env) load(b *block) {
 	copy(e.syms[:], b.cells)
-}
-
-// path returns what is known about the loss towards a site, nil if it is not named or not known yet.
-func (e *Env) path(site string) *lossEstimate {
-	return e.paths[site]
-}
-
-// learn makes a flow's report known to the flows that come after it.
-func (e *Env) learn(site string, i interval) {
-	if site == "" {
-		return
-	}
-	p := e.paths[site]
-	if p == nil {
-		if e.paths == nil {
-			e.paths = make(map[string]*lossEstimate)
-		}
-		p = &lossEstimate{}
-		e.paths[site] = p
-	}
-	p.add(i)
 }

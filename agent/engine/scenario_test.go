@@ -638,3 +638,28 @@ func TestEndedFlowIsHandedBackFirst(t *testing.T) {
 		}
 	})
 }
+
+// Section 5.3, rule 3: a new flow begins with what flows to the same site have seen, on whatever worker they are.
+func TestSection5_3_NewFlowStartsFromWhatAllWorkersKnow(t *testing.T) {
+	workers(t, func(t *testing.T, sh shape) {
+		w := newWorld(t, sh, setting{})
+		first := w.connect(1000).requests[east]
+		first.protect()
+		w.nodes[east].lose.rate = 0.05
+		for range 2000 {
+			first.send(8)
+			w.pass(time.Millisecond)
+		}
+		w.nodes[east].lose.rate = 0
+		known := first.sender().machine.Explain()
+		for range sh.workers { // one of them is on another worker
+			s := w.connect(1000).requests[east]
+			s.protect()
+			e := s.sender().machine.Explain()
+			if !e.OfSite || e.Seen < known.Seen || e.Loss < known.Loss/2 {
+				t.Errorf("worker %d: a new flow begins with %+v, known is %+v", workerOf(s.key.Src, s.key.Dst, sh.workers), e, known)
+			}
+		}
+		w.finish()
+	})
+}
