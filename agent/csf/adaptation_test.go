@@ -4,6 +4,7 @@ package csf_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -358,7 +359,9 @@ func TestSection10_BreakerInTime(t *testing.T) {
 // rivalry is what came of a while in which a rival overfilled the bottleneck.
 type rivalry struct {
 	before, during, after tally
-	rival                 int // packets that it got through
+	rival                 int     // packets that it got through
+	got                   float64 // of what it sent
+	most                  float64 // repair octets of the source's in any round trip
 	why                   csf.Why
 }
 
@@ -375,11 +378,18 @@ func congested(t *testing.T, params *csf.Params, path wan.Settings, loss float64
 	}
 	p.run(50 * pairRTT)
 	r.before = f.during(50 * pairRTT)
-	p.rival = &rival{gap: 8 * time.Microsecond, next: p.now, frame: make([]byte, 150)}
+	// Its frames are as long as the flow's: a full queue that has no room for those would often have some for shorter ones.
+	p.rival = &rival{gap: 16 * time.Microsecond, next: p.now, frame: make([]byte, len(f.frame)), rng: rand.New(rand.NewPCG(path.Seed, 12))}
 	p.run(pairRTT) // the queue fills
-	arrived := p.rival.arrived
-	r.during = f.during(100 * pairRTT)
+	sent, arrived := p.rival.sent, p.rival.arrived
+	from := f.tally()
+	for range 100 {
+		x := f.during(pairRTT)
+		r.most = max(r.most, x.repair/x.source)
+	}
+	r.during = f.tally().since(from)
 	r.rival, r.why = p.rival.arrived-arrived, f.csf.Explain().Why
+	r.got = float64(r.rival) / float64(p.rival.sent-sent)
 	p.rival.next = never
 	p.run(4 * pairRTT)
 	r.after = f.during(20 * pairRTT)
@@ -405,13 +415,20 @@ func TestSection5_3_CongestionRaisesNothing(t *testing.T) {
 		r, plain := congested(t, c.params, c.path, c.loss), congested(t, nil, c.path, c.loss)
 		during, before, after := r.during, r.before, r.after
 		share := float64(r.rival) / float64(plain.rival)
-		t.Logf("%s: repair octets %.4f of the source's before, %.4f during; m %.2f, %.2f, after %.2f; the rival has %.3f; %v", c.name,
-			before.repair/before.source, during.repair/during.source, before.ordinary/before.blocks, during.ordinary/during.blocks, after.ordinary/after.blocks, share, r.why)
+		t.Logf("%s: repair octets %.4f of the source's before, %.4f during, %.4f at most; m %.2f, %.2f, after %.2f; the rival has %.3f, %.3f of what it sends; %v", c.name,
+			before.repair/before.source, during.repair/during.source, r.most, before.ordinary/before.blocks, during.ordinary/during.blocks, after.ordinary/after.blocks, share, r.got, r.why)
 		if during.repair/during.source > before.repair/before.source*1.01 {
 			t.Errorf("%s: %.4f of the source octets for repair, %.4f before", c.name, during.repair/during.source, before.repair/before.source)
 		}
+		const symbol = 2.5e-4 // of what the flow sends in a round trip
+		if r.most > before.repair/before.source*1.01+symbol {
+			t.Errorf("%s: %.4f of the source octets for repair in one round trip, %.4f before", c.name, r.most, before.repair/before.source)
+		}
 		if a, b := after.ordinary/after.blocks, before.ordinary/before.blocks; a > b+0.1 {
 			t.Errorf("%s: %.2f symbols a block after it, %.2f before", c.name, a, b)
+		}
+		if plain.got > 0.99 {
+			t.Fatalf("%s: the rival gets %.3f of what it sends: nothing is full", c.name, plain.got)
 		}
 		if share < 0.95 {
 			t.Errorf("%s: the rival gets %.3f of what it gets beside a flow without protection", c.name, share)

@@ -314,6 +314,45 @@ func TestSection5_3_AnEndedFlowsProbe(t *testing.T) {
 	}
 }
 
+// Section 10, rule 3: while a full queue drops packets a flow halves its repair traffic with every SRTT, down to an eighth; what only marks or delay tell of
+// leaves it at what it was, since what the path always loses is still lost. Afterwards it has all of it again.
+func TestSection10_DropsByCongestionHalveRepairs(t *testing.T) {
+	p := defaults()
+	w := protected(t, p, 1)
+	for range 50 {
+		w.report(1000, 990, nil)
+	}
+	w.f.restraint.repair, w.f.restraint.source = 80, 1000
+	limit := func() int64 { return w.f.restraint.limit(100_000) }
+	marked := func(lost uint32) func(*wire.LossReport) {
+		return func(m *wire.LossReport) { m.Received -= lost; m.CEMarked = 20 }
+	}
+	for i, c := range []struct {
+		lost uint32
+		want int64
+	}{{10, 8000}, {10, 8000}, {100, 4000}, {100, 2000}, {100, 1000}, {100, 1000}, {10, 1000}} {
+		w.wait(testRTT)
+		w.report(1000, 1000, marked(c.lost))
+		if got := limit(); got != c.want {
+			t.Errorf("round trip %d, %d of 1000 lost: %d octets for repair, want %d", i, c.lost, got, c.want)
+		}
+	}
+	for range 4 { // reports within one SRTT count once
+		w.report(1000, 1000, marked(100))
+	}
+	w.wait(3 * testRTT)
+	w.f.restraint.repairAt, w.f.restraint.sourceAt = w.f.stats.RepairOctets, w.f.stats.SourceOctets
+	w.report(1000, 990, nil)
+	if got := limit(); got != 8000 {
+		t.Errorf("afterwards %d octets, want 8000", got)
+	}
+	w.report(1000, 1000, marked(100))
+	w.report(1000, 1000, marked(100))
+	if got := limit(); got != 4000 {
+		t.Errorf("after two reports within an SRTT %d octets, want 4000", got)
+	}
+}
+
 // During congestion the flow's repair traffic is at most what it was before, of its source traffic; with none before there is none.
 func TestSection10_RestraintDuringCongestion(t *testing.T) {
 	for _, m := range []int{0, 2} {

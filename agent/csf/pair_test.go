@@ -385,17 +385,19 @@ func (p *pair) accept(h *wire.Hello) *crf.Flow {
 	return crf.New(p.now, p.rng.Uint32()|1, h, gateway, netip.Addr{}, &params, p.crfs)
 }
 
-// rival is traffic of others on the path there: frames of a size at a steady rate.
+// rival is traffic of others on the path there: frames of a size at a mean rate, at random times, since packets that keep step with the flow's meet a
+// full queue always or never.
 type rival struct {
 	gap           time.Duration
 	next          time.Duration
 	frame         []byte
+	rng           *rand.Rand
 	sent, arrived int
 }
 
 func (r *rival) send(p *pair) {
 	r.sent++
-	r.next = p.now + r.gap
+	r.next = p.now + time.Duration(r.rng.ExpFloat64()*float64(r.gap))
 	p.offer(p.there, cargo{frame: r.frame})
 }
 
@@ -419,7 +421,11 @@ func (f *stream) during(d time.Duration) tally {
 	f.p.t.Helper()
 	a := f.tally()
 	f.p.run(d)
-	b := f.tally()
+	return f.tally().since(a)
+}
+
+// since is what was added to an earlier tally.
+func (b tally) since(a tally) tally {
 	return tally{b.source - a.source, b.repair - a.repair, b.blocks - a.blocks, b.ordinary - a.ordinary, b.requests - a.requests,
 		b.incomplete - a.incomplete, b.restored - a.restored}
 }

@@ -48,7 +48,7 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	if congested {
 		f.stats.Congested++
 	}
-	f.restraint.report(now, f.rtt.smoothed(), congested, &f.stats)
+	f.restraint.report(now, f.rtt.smoothed(), congested, f.unusual(m), &f.stats)
 	f.repairPath.report(now, &f.rtt, m)
 
 	switch f.breaker.add(now, m) {
@@ -67,6 +67,12 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	f.reconfigure(now, acts)
 	f.probe(now, acts)
 	f.pump(now, acts)
+}
+
+// unusual reports whether a report misses more packets than is known to be lost by transmission.
+func (f *Flow) unusual(m *wire.LossReport) bool {
+	e, _ := f.evidence()
+	return seen{float64(m.Expected), float64(lostOf(m))}.exceeds(e.known(), e.burst())
 }
 
 // learnHold takes how long the CRF holds packets behind a gap.

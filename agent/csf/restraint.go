@@ -9,26 +9,36 @@ const (
 	restraintKept = 7.0 / 8
 	// restraintRTTs is how many SRTTs a report of congestion holds.
 	restraintRTTs = 2
+	// mostHalvings of what was sent before are an eighth of it.
+	mostHalvings = 3
 )
 
 // restraint keeps the flow's repair traffic during congestion at what it was before, of its source traffic: requests for what a full queue
-// drops would add to it (Section 10, rule 3).
+// drops would add to it (Section 10, rule 3). Where the queue does drop packets it is halved with every SRTT, since who else is on the path gets what it
+// takes; where only marks or round trips tell of congestion, what the path always loses is still to be repaired.
 type restraint struct {
 	repair, source     float64 // octets of the time without congestion, the recent ones
 	repairAt, sourceAt uint64  // counters when the last report came
 	until              time.Duration
+	halvings           int
+	halvedAt           time.Duration
 }
 
-// report takes what was sent since the last report.
-func (r *restraint) report(now, srtt time.Duration, congested bool, s *Stats) {
+// report takes what was sent since the last report. drops says that congestion is why packets are lost.
+func (r *restraint) report(now, srtt time.Duration, congested, drops bool, s *Stats) {
 	repair, source := float64(s.RepairOctets-r.repairAt), float64(s.SourceOctets-r.sourceAt)
 	r.repairAt, r.sourceAt = s.RepairOctets, s.SourceOctets
 	if congested {
 		r.until = now + restraintRTTs*srtt
 	}
+	if congested && drops && r.halvings < mostHalvings && (r.halvings == 0 || now-r.halvedAt >= srtt) {
+		r.halvings++
+		r.halvedAt = now
+	}
 	if now < r.until {
 		return
 	}
+	r.halvings = 0
 	r.repair = restraintKept*r.repair + repair
 	r.source = restraintKept*r.source + source
 }
@@ -38,7 +48,7 @@ func (r *restraint) limit(source int64) int64 {
 	if r.source == 0 {
 		return 0
 	}
-	return int64(float64(source) * r.repair / r.source)
+	return int64(float64(source)*r.repair/r.source) >> r.halvings
 }
 
 // restrained reports whether the path is congested, as far as the flow knows.
