@@ -50,10 +50,10 @@ func TestSection5_3_ProactiveIsNearTheOptimum(t *testing.T) {
 	}
 }
 
-// After a step up m fits within three round trips; where so few packets are lost that these tell nothing, within two of the fifteenth. It fits
+// After a step up m fits within three round trips; where so few packets are lost that these tell nothing, within two of the seventh. It fits
 // when less than twice as many blocks as epsilon are incomplete: half a dozen more losses in a round trip are chance, and a symbol.
 func TestSection5_3_LossStepIsFollowedInThreeRoundTrips(t *testing.T) {
-	const enough = 15
+	const enough = 7
 	for _, s := range []struct{ from, to float64 }{{0, 1e-4}, {0, 1e-3}, {0, 1e-2}, {1e-4, 1e-3}, {1e-3, 1e-2}, {1e-2, 5e-2}, {1e-4, 5e-2}} {
 		for seed := range uint64(2) {
 			p := newPair(t, wan.Settings{Seed: 10 + seed, Loss: s.from})

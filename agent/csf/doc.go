@@ -41,6 +41,6 @@
 //	stats.go           counters, gauges, reasons
 //	explain.go         why this m, or why not protected
 //
-// A Flow is not safe for concurrent use; all flows of one worker share one Env, and all workers the Sites. Nothing is allocated per packet in steady
+// A Flow is not safe for concurrent use; all flows of one worker share one Env, and all workers what is known of sites. Nothing is allocated per packet in steady
 // state. Time is an argument everywhere.
 package csf

@@ -23,7 +23,8 @@ type Env struct {
 	Pool   *fec.Pool     // memory of source symbols, repair symbols and messages
 	Random func() uint64 // a cryptographic source
 	Node   *Budget       // this worker's share of maxRepairBandwidth; nil: no bound
-	Sites  *Sites        // what all workers know of the paths to other sites; nil: this one has its own
+	// Site returns what all workers know of the path to a site, by its name; nil: this one shares nothing.
+	Site func(name string) SharedSite
 
 	spare  *block // recycled blocks, linked by newer
 	oldest *block // retained blocks of all flows, in the order in which they closed

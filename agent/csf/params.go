@@ -80,7 +80,7 @@ type Params struct {
 	// Section 10 hold all the same. -1: adaptive.
 	FixedM int
 
-	// PeerSite names the site of the peer. Flows with the same PeerSite and Env.Sites share what they learn about the path's
+	// PeerSite names the site of the peer. Flows with the same PeerSite, and the same Env or Env.Site, share what they learn about the path's
 	// loss, so that a new flow starts from it. Empty: nothing is shared.
 	PeerSite string
 }

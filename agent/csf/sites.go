@@ -2,56 +2,42 @@
 
 package csf
 
-import "sync"
-
 // maxUntold is how many reports of a site a worker keeps while others have what is known of it.
 const maxUntold = 64
 
-// Sites is what the flows of a node know of the loss towards other sites, whichever worker they are on (Section 5.3, rule 3): a new flow begins
-// with it. It is safe for concurrent use, and no worker ever waits for another one.
-type Sites struct {
-	mu sync.Mutex // between workers, for one access to the map
-	of map[string]*knownSite
+// KnownSite is what the flows of a node know of the loss towards another site (Section 5.3, rule 3): a new flow begins with it. The zero value is a site
+// of which nothing is known.
+type KnownSite struct{ loss lossEstimate }
+
+// SharedSite is a KnownSite that the workers of a node share. Try calls f with it, or returns false at once while another worker has it: no worker ever
+// waits for another one.
+type SharedSite interface {
+	Try(f func(*KnownSite)) bool
 }
 
-// knownSite is what all workers know of a site.
-type knownSite struct {
-	mu   sync.Mutex // only ever tried: whoever has it may be kept waiting by the kernel
-	loss lossEstimate
-}
+// ownSite is that of an Env that shares none.
+type ownSite struct{ known KnownSite }
 
-// NewSites returns what a node without flows knows.
-func NewSites() *Sites { return &Sites{of: make(map[string]*knownSite)} }
-
-func (s *Sites) find(name string) *knownSite {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.of[name]
-	if k == nil {
-		k = &knownSite{}
-		s.of[name] = k
-	}
-	return k
+func (s *ownSite) Try(f func(*KnownSite)) bool {
+	f(&s.known)
+	return true
 }
 
 // siteView is a site as one worker sees it.
 type siteView struct {
-	of     *knownSite
-	loss   lossEstimate // as it was when nobody else had it
-	untold []interval   // reports that are not in it yet
+	of     SharedSite
+	meet   func(*KnownSite) // exchange, made once
+	loss   lossEstimate     // as it was when this worker had it last
+	untold []interval       // reports that are not in it yet
 }
 
-// look brings the view up to date, and what this worker has heard to the others. It does neither while another worker does the same.
-func (v *siteView) look() {
-	if !v.of.mu.TryLock() {
-		return
-	}
+// exchange takes what this worker has heard to the others, and what they know to the view.
+func (v *siteView) exchange(k *KnownSite) {
 	for _, i := range v.untold {
-		v.of.loss.add(i)
+		k.loss.add(i)
 	}
 	v.untold = v.untold[:0]
-	v.loss = v.of.loss
-	v.of.mu.Unlock()
+	v.loss = k.loss
 }
 
 // learn takes a report. With too many of them untold it is left out.
@@ -59,7 +45,7 @@ func (v *siteView) learn(i interval) {
 	if len(v.untold) < maxUntold {
 		v.untold = append(v.untold, i)
 	}
-	v.look()
+	v.of.Try(v.meet)
 }
 
 // site is the view of a site, nil if it has no name.
@@ -71,13 +57,14 @@ func (e *Env) site(name string) *siteView {
 	if v != nil {
 		return v
 	}
-	if e.Sites == nil {
-		e.Sites = NewSites()
-	}
 	if e.sites == nil {
 		e.sites = make(map[string]*siteView)
 	}
-	v = &siteView{of: e.Sites.find(name), untold: make([]interval, 0, maxUntold)}
+	v = &siteView{of: &ownSite{}, untold: make([]interval, 0, maxUntold)}
+	if e.Site != nil {
+		v.of = e.Site(name)
+	}
+	v.meet = v.exchange
 	e.sites[name] = v
 	return v
 }
@@ -88,7 +75,7 @@ func (e *Env) path(name string) *lossEstimate {
 	if v == nil {
 		return nil
 	}
-	v.look()
+	v.of.Try(v.meet)
 	return &v.loss
 }
 

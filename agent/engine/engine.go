@@ -59,7 +59,7 @@ type Engine struct {
 	snap    atomic.Pointer[snapshot]
 	random  func() uint64
 	now     func() time.Duration // the clock of Frame.Time and Holder.Beat
-	sites   *csf.Sites           // what all workers know of the paths to other sites
+	sites   *knownSites          // what all workers know of the paths to other sites
 	moment  func() bool          // lets the workers go on for a while; false: the engine has stopped
 
 	mu      sync.Mutex // guards what follows: the control side. No worker takes it, nor anything that tells how the workers are
@@ -93,7 +93,7 @@ func New(opts Options) *Engine {
 		opts.Memory = defaultMemory
 	}
 	e := &Engine{
-		opts: opts, backend: opts.Backend, measuring: newMeasuring(), random: cryptoRandom(), now: packet.Now, sites: csf.NewSites(),
+		opts: opts, backend: opts.Backend, measuring: newMeasuring(), random: cryptoRandom(), now: packet.Now, sites: newKnownSites(),
 		stop: make(chan struct{}), look: make(chan struct{}, 1),
 	}
 	e.moment = e.millisecond
@@ -229,7 +229,7 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 	}
 	w := &worker{
 		e: e, id: id, pool: pool, ring: e.backend.Ring(id), inj: inj,
-		csfEnv:     &csf.Env{Pool: pool, Random: random, Node: csf.NewBudget(0), Sites: e.sites},
+		csfEnv:     &csf.Env{Pool: pool, Random: random, Node: csf.NewBudget(0), Site: e.sites.site},
 		crfEnv:     crf.NewEnv(pool),
 		sending:    make(map[roce.FlowKey]*sendFlow),
 		byHosts:    make(map[roce.HostPair][]*sendFlow),
