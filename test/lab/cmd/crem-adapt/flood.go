@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// flood is the rival of a scenario: UDP at a steady rate that heeds nothing.
+// flood is the rival of a scenario: UDP at a steady rate that heeds nothing. Its packets are as long as the flow's: a full queue that has no room for
+// those often has some for shorter ones.
 type flood struct {
 	to     string
 	rate   int64
@@ -16,7 +17,7 @@ type flood struct {
 }
 
 func (f *flood) run(ctx context.Context) error {
-	const size, headers, discard = 1400, 14 + 20 + 8, "9"
+	const size, headers, discard = roceMTU, 14 + 20 + 8, "9"
 	c, err := net.Dial("udp", net.JoinHostPort(f.to, discard))
 	if err != nil {
 		return err
