@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# verify.sh: generated files are what their sources say, module files are tidy, code is formatted. Changes nothing.
+# verify.sh: generated files are what their sources say, module files are tidy, code is formatted, no vulnerability is known that concerns us.
+# Changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail=0
@@ -13,4 +14,5 @@ hack/verify-api.sh || fail=1
 hack/verify-manifests.sh || fail=1
 missing=$(git ls-files '*.go' '*.c' '*.h' '*.sh' | while read -r f; do head -3 "$f" | grep -qE 'SPDX-License-Identifier: Apache-2.0|Code generated' || echo "$f"; done)
 [ -z "$missing" ] || { echo "verify: no licence line in: $missing"; fail=1; }
+hack/verify-vulnerabilities.sh || fail=1
 exit $fail
