@@ -368,3 +368,47 @@ func TestSection8_2_MeasurementsAreReported(t *testing.T) {
 		t.Error("something is due")
 	}
 }
+
+// RFC 9341: a mean that lost packets may have moved is doubted also when it is what the next period is compared with; and what was before colours that
+// were wrong is compared with nothing.
+func TestRFC9341_DoubtfulDelays(t *testing.T) {
+	const ms = time.Millisecond
+	c := NewComparer(NewPeriods(testPeriod), 4)
+	for i, x := range []struct {
+		up, down       uint32
+		upSum, downSum time.Duration
+		why            DropReason
+		change         int32
+	}{
+		{10, 10, 500 * ms, 500 * ms, DropUnproven, 0},
+		{10, 9, 500 * ms, 400 * ms, DropNone, 0}, // the last one of a period is lost: the mean falls by 5.6 ms
+		{10, 10, 500 * ms, 500 * ms, DropNone, 0},
+		{10, 10, 500 * ms, 550 * ms, DropNone, 5000},
+		{10, 12, 500 * ms, 900 * ms, DropExcess, 0},
+		{10, 10, 500 * ms, 600 * ms, DropUnproven, 0},
+		{10, 10, 500 * ms, 700 * ms, DropNone, 0}, // the first that is known
+		{10, 10, 500 * ms, 710 * ms, DropNone, 1000},
+	} {
+		m, why := c.Compare(Reading{testFlow(1), uint32(i), x.up, x.upSum}, Reading{testFlow(1), uint32(i), x.down, x.downSum})
+		if why != x.why || m.DelayChange != x.change {
+			t.Errorf("%d: %v, change %d; want %v, %d", i, why, m.DelayChange, x.why, x.change)
+		}
+	}
+}
+
+// Numbers of periods go round: those of the far half are not taken for empty places of the list, nor these for newer ones.
+func TestRFC9341_PeriodsGoRound(t *testing.T) {
+	const n = 3_000_000_000
+	c := Counts{Since: n}
+	c.Periods[n%Kept] = PeriodCounts{Number: n, Packets: 1}
+	if got := c.Newest(); got != n {
+		t.Errorf("newest %d", got)
+	}
+	if r, why := c.Reading(testFlow(1), n+5, n+3); why != DropNone || r.Packets != 0 {
+		t.Errorf("a period without packets: %+v, %v", r, why)
+	}
+	p := NewPeriods(time.Second)
+	if got := p.Of(10*time.Second+500*time.Millisecond, true); got != 11 {
+		t.Errorf("in the middle of period 10, as near to 9 as to 11: %d; the programs say 11", got)
+	}
+}

@@ -35,10 +35,7 @@ func (r *Reporter) Merge(now time.Duration, x *wire.PathReport) bool {
 		need = entryOctets * x.HopCount
 	}
 	if need > p.room || p.n+x.HopCount > wire.MaxHops {
-		r.drop(DropForwarded)
-		if p.n == 0 {
-			r.end(p)
-		}
+		r.drop(DropForwarded) // p is not empty: one that is has room for every entry (leastMTU)
 		return false
 	}
 	first := p.n

@@ -16,23 +16,19 @@ const (
 
 // paced says when a flow was reported last.
 type paced struct {
-	at  time.Duration
-	any bool
+	at time.Duration
 }
 
 // due is when a report may leave whose first event was at a time.
 func (p *paced) due(since time.Duration, drop bool) time.Duration {
-	due := since + aggregation
-	if !p.any {
-		return due
-	}
+	gap := usualGap
 	if drop {
-		return max(due, p.at+dropGap)
+		gap = dropGap
 	}
-	return max(due, p.at+usualGap)
+	return max(since+aggregation, p.at+gap)
 }
 
-func (p *paced) sent(now time.Duration) { p.at, p.any = now, true }
+func (p *paced) sent(now time.Duration) { p.at = now }
 
 // bucket is a token bucket of reports.
 type bucket struct {

@@ -4,6 +4,7 @@ package reporter
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -355,6 +356,74 @@ func TestSection8_2_ForwardedReportsAreLimited(t *testing.T) {
 	}
 	if s := b.r.Stats(); s.Forwarded != 10 || s.Drops[DropPaced] != 3 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Section 8.2, rule 3: the upper octet of a Flow Label is reserved, so it makes no other flow; what says nothing goes nowhere; what is as long as the path
+// carries goes on.
+func TestSection8_2_WhatGoesOn(t *testing.T) {
+	b := newBench(t, testConfig())
+	lost := wire.Hop{NodeID: 2, Lost: 1}
+	wide := downstream(1, lost)
+	wide.Label |= 0xff << 24
+	if !b.r.Forward(b.now, wide) || b.r.Forward(b.now, downstream(1, lost)) {
+		t.Error("the upper octet of a Flow Label is not left out")
+	}
+	if b.r.Forward(b.now, downstream(2)) {
+		t.Error("a report without an entry goes on")
+	}
+	k := testFlow(3)
+	room := (testConfig().MTU - overhead(&k) - entryOctets) / psnOctets * psnOctets
+	c := testConfig()
+	c.MTU = overhead(&k) + entryOctets + room
+	for i, x := range []struct {
+		octets int
+		on     bool
+	}{{room, true}, {room + psnOctets, false}} {
+		b := newBench(t, c)
+		if got := b.r.Forward(b.now, downstream(3, wire.Hop{NodeID: 2, Lost: 1, PSNs: make(wire.PSNList, x.octets)})); got != x.on {
+			t.Errorf("%d: goes on %v", i, got)
+		}
+	}
+}
+
+// Section 9.7: causes that the message does not know are told as one, so that an entry of every cause always fits.
+func TestSection8_2_UnknownCauses(t *testing.T) {
+	b := newBench(t, testConfig())
+	for cause := wire.CausePolicy; cause < 9; cause++ {
+		b.r.HandleDrop(b.now, testFlow(1), 7, cause)
+	}
+	got := b.wait(time.Second)
+	if len(got) != 1 || got[0].HopCount != 2 || got[0].Hops[0].Cause != wire.CausePolicy || got[0].Hops[1].Cause != wire.CauseUnknown || got[0].Hops[1].Lost != 4 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Section 9.7: what was lost is told up to the largest number that the message has.
+func TestSection8_2_MoreLostThanANumberHolds(t *testing.T) {
+	b := newBench(t, testConfig())
+	c := Counters{}
+	b.r.HandleCounters(b.now, c)
+	for range 2 {
+		c.Passed, c.Dropped = c.Passed+1, c.Dropped+3<<30
+		b.r.Count(testFlow(1), 1)
+		b.r.HandleCounters(b.now, c)
+	}
+	if got := b.wait(time.Second); len(got) != 1 || got[0].Hops[0].Lost != math.MaxUint32 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Counters of which only one goes back are those of another interface too.
+func TestSection8_2_EitherCounterGoesBack(t *testing.T) {
+	for _, c := range []Counters{{Passed: 1200, Dropped: 5}, {Passed: 900, Dropped: 100}} {
+		b := newBench(t, testConfig())
+		b.r.HandleCounters(b.now, Counters{Passed: 1000, Dropped: 50})
+		b.r.Count(testFlow(1), 100)
+		b.r.HandleCounters(b.now, c)
+		if got := b.wait(time.Second); len(got) != 0 || b.r.Stats().PortRestarts != 1 || b.r.Stats().PortDropped != 0 {
+			t.Errorf("%+v: %+v, %+v", c, got, *b.r.Stats())
+		}
 	}
 }
 
