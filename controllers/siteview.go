@@ -16,6 +16,7 @@ import (
 type siteTotal struct {
 	flows int
 	loss  v1alpha1.LossClass
+	stops bool          // some flows are left to RDMA
 	rtts  map[int32]int // flows by the round-trip time that their nodes show
 }
 
@@ -33,6 +34,7 @@ func (t *tally) addSites(item *v1alpha1.NodeItemStatus) {
 		}
 		total.flows += int(s.Flows)
 		total.loss = sitehealth.Worse(total.loss, s.Loss)
+		total.stops = total.stops || s.RepairsSuspended
 		if s.RTTMilliseconds > 0 {
 			total.rtts[s.RTTMilliseconds] += int(s.Flows)
 		}
@@ -54,7 +56,7 @@ func (t *siteTotal) median() time.Duration {
 	return 0
 }
 
-// siteViews are what the statuses of the domains show of their other sites. Each is rewritten at most once in a period, whatever else its status tells. They belong to one goroutine.
+// siteViews are what the statuses of the domains show of their other sites. Each is rewritten at most once in a period, whatever else its status tells, but for repairs that are suspended. They belong to one goroutine.
 type siteViews struct {
 	period  time.Duration
 	domains map[string]*siteView
@@ -85,7 +87,7 @@ func (v *siteViews) show(d *v1alpha1.CREMDomain, t *tally, now time.Time, round 
 	if slices.Equal(view.shown, next) {
 		return view.shown, time.Time{}
 	}
-	if due := view.changed.Add(v.period); !view.changed.IsZero() && now.Before(due) {
+	if due := view.changed.Add(v.period); !view.changed.IsZero() && now.Before(due) && !sitehealth.Suspends(view.shown, next) {
 		return view.shown, due
 	}
 	view.shown, view.changed = next, now
@@ -100,6 +102,7 @@ func (t *tally) siteHealth(shown v1alpha1.SiteHealth) v1alpha1.SiteHealth {
 	}
 	return v1alpha1.SiteHealth{
 		Name: shown.Name, Flows: sitehealth.Flows(shown.Flows, total.flows), Loss: total.loss, RTTMilliseconds: sitehealth.RTT(shown.RTTMilliseconds, total.median()),
+		RepairsSuspended: total.stops,
 	}
 }
 

@@ -59,6 +59,23 @@ func TestSiteViews(t *testing.T) {
 	shows(0, many, "north 0 Unknown 0;west 9 Low 5;", time.Minute)
 }
 
+// TestSuspendedRepairsAreShownAtOnce: those of any node, within the period too; not that they are over.
+func TestSuspendedRepairsAreShownAtOnce(t *testing.T) {
+	d := testDomain("d", 52000, nil)
+	v := &siteViews{period: time.Minute, domains: map[string]*siteView{}}
+	good, bad := v1alpha1.SiteHealth{Flows: 9, Loss: v1alpha1.LossHigh}, v1alpha1.SiteHealth{Flows: 8, Loss: v1alpha1.LossHigh, RepairsSuspended: true}
+	for _, step := range []struct {
+		after time.Duration
+		nodes *tally
+		want  bool
+	}{{0, says(good, good), false}, {time.Second, says(bad, good), true}, {time.Second, says(good, good), true}, {time.Minute + time.Second, says(good, good), false}} {
+		list, _ := v.show(&d, step.nodes, noon.Add(step.after), 1)
+		if len(list) != 1 || list[0].RepairsSuspended != step.want {
+			t.Errorf("after %v: %+v", step.after, list)
+		}
+	}
+}
+
 // TestSilences: each node's silence is said once, at most so many after one look, and again only when its agent was heard meanwhile.
 func TestSilences(t *testing.T) {
 	var silent []silentNode

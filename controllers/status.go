@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -186,7 +187,24 @@ func (r *statusReconciler) writeDomain(ctx context.Context, d *v1alpha1.CREMDoma
 	}
 	// With the UID an object that was replaced meanwhile is left alone.
 	err = r.client.Status().Apply(ctx, crem.CREMDomain(d.Name).WithUID(d.UID).WithStatus(c), asOperator, client.ForceOwnership)
+	if err == nil {
+		r.tellSuspended(d, status.Sites)
+	}
 	return r.written(v1alpha1.KindDomain, d, d.Status.Conditions, status.Conditions, err)
+}
+
+// tellSuspended tells by events where repairs are suspended that were not, and the other way round.
+func (r *statusReconciler) tellSuspended(d *v1alpha1.CREMDomain, sites []v1alpha1.SiteHealth) {
+	for _, s := range sites {
+		was := slices.ContainsFunc(d.Status.Sites, func(o v1alpha1.SiteHealth) bool { return o.Name == s.Name && o.RepairsSuspended })
+		switch {
+		case s.RepairsSuspended && !was:
+			r.events.Eventf(d, nil, corev1.EventTypeWarning, v1alpha1.ReasonRepairsSuspended, "SuspendRepairs",
+				"Flows to site %s are left to RDMA: over 10 %% of their packets are lost or over 50 %% marked; repair the path, or find what congests it. Repairs start again ten seconds after that ends.", s.Name)
+		case was && !s.RepairsSuspended:
+			r.events.Eventf(d, nil, corev1.EventTypeNormal, v1alpha1.ReasonRepairsResumed, "ResumeRepairs", "No flow to site %s is left to RDMA any more.", s.Name)
+		}
+	}
 }
 
 func (r *statusReconciler) writeProfile(ctx context.Context, p *v1alpha1.CREMProfile, status v1alpha1.CREMProfileStatus) error {

@@ -312,8 +312,11 @@ func TestSection10_BreakerInTime(t *testing.T) {
 			f.fates = make([]fate, 0, 1<<18)
 			p.run(2 * time.Second)
 			p.lose(loss)
-			p.runUntil(5*time.Second, func() bool { return f.csf.State() == csf.Suspended })
+			p.runUntil(5*time.Second, func() bool { return f.csf.Impaired() })
 			opened := p.now
+			if f.csf.State() != csf.Suspended {
+				t.Errorf("a loss of %g: %v", loss, f.csf.State())
+			}
 			p.run(2 * time.Second)
 			want, _ := impaired(f.fates)
 			if opened < want || opened > want+late {
@@ -323,7 +326,10 @@ func TestSection10_BreakerInTime(t *testing.T) {
 			f.fates = f.fates[:0]
 			p.run(2 * time.Second)
 			p.lose(1e-3)
-			p.runUntil(20*time.Second, func() bool { return f.csf.State() == csf.Protecting })
+			p.runUntil(20*time.Second, func() bool { return !f.csf.Impaired() })
+			if f.csf.State() != csf.Protecting {
+				t.Errorf("a loss of %g: %v", loss, f.csf.State())
+			}
 			_, last := impaired(f.fates)
 			if want := last + 10*time.Second; p.now < want || p.now > want+late {
 				t.Errorf("a loss of %g (seed %d): closed %v after ten seconds without the condition, want %v at most", loss, seed, p.now-want, late)

@@ -328,6 +328,11 @@ func (f *Flow) NextDeadline() time.Duration {
 // State returns where the flow stands.
 func (f *Flow) State() State { return f.state }
 
+// Impaired reports whether the circuit breaker leaves the flow to RDMA: it is open, or has closed the flow (Section 10).
+func (f *Flow) Impaired() bool {
+	return f.state == Suspended || f.state != Protecting && f.state != Closed && f.why == WhyImpaired
+}
+
 // ID returns the Flow ID that the peer assigned, 0 while there is none. Together with Peer's address it keys the messages of
 // the peer. It may change with every call that takes acts.
 func (f *Flow) ID() uint32 { return f.id }

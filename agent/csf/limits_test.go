@@ -565,7 +565,7 @@ func TestSection10_PersistentImpairmentCloses(t *testing.T) {
 	if c.close.Reason != wire.CloseImpaired || c.at-begin <= 60*time.Second || c.at-begin > 60*time.Second+2*time.Second {
 		t.Fatalf("%v after %v", c, c.at-begin)
 	}
-	if w.f.State() != Idle || w.f.Explain().Why != WhyImpaired {
+	if w.f.State() != Idle || w.f.Explain().Why != WhyImpaired || !w.f.Impaired() {
 		t.Fatal(w.f.State())
 	}
 	w.log = nil
@@ -575,7 +575,7 @@ func TestSection10_PersistentImpairmentCloses(t *testing.T) {
 		psn++
 		w.wait(100 * time.Millisecond)
 	}
-	if w.log[0].typ != wire.TypeHello || w.log[0].at < closed+impairedPause {
+	if w.log[0].typ != wire.TypeHello || w.log[0].at < closed+impairedPause || w.f.Impaired() {
 		t.Errorf("%v", w.log[0])
 	}
 }

@@ -14,6 +14,7 @@ type siteKey struct{ domain, site string }
 // siteSum adds up what the protected flows towards one site measure.
 type siteSum struct {
 	flows, measured int
+	suspended       int // flows that the circuit breaker leaves to RDMA
 	rtt, loss       float64
 	expected, lost  uint64 // of all flows that there were: totals never go back
 }
@@ -34,6 +35,17 @@ func (m siteSums) add(f *sendFlow) {
 		sum.measured++
 		sum.rtt += s.SRTT.Seconds()
 	}
+	m[key] = sum
+}
+
+// addSuspended counts a leaving flow whose circuit breaker is open, or has closed it for a while (Section 10, rule 6).
+func (m siteSums) addSuspended(f *sendFlow) {
+	if f.verdict.site == nil || !f.machine.Impaired() {
+		return
+	}
+	key := siteKey{f.domain, f.verdict.site.Name}
+	sum := m[key]
+	sum.suspended++
 	m[key] = sum
 }
 
@@ -64,7 +76,7 @@ func (m siteSums) merge(from siteSums) {
 	for key, b := range from {
 		a := m[key]
 		m[key] = siteSum{
-			flows: a.flows + b.flows, measured: a.measured + b.measured, rtt: a.rtt + b.rtt, loss: a.loss + b.loss,
+			flows: a.flows + b.flows, measured: a.measured + b.measured, suspended: a.suspended + b.suspended, rtt: a.rtt + b.rtt, loss: a.loss + b.loss,
 			expected: a.expected + b.expected, lost: a.lost + b.lost,
 		}
 	}
@@ -80,7 +92,7 @@ func (m siteSums) describe(c *Config) []agentapi.Site {
 				continue
 			}
 			out, sum := agentapi.Site{Domain: d.Name, Name: d.Sites[j].Name}, m[siteKey{d.Name, d.Sites[j].Name}]
-			out.Protected, out.Expected, out.Lost = sum.flows, sum.expected, sum.lost
+			out.Protected, out.Suspended, out.Expected, out.Lost = sum.flows, sum.suspended, sum.expected, sum.lost
 			if sum.flows > 0 {
 				out.Loss = sum.loss / float64(sum.flows)
 			}

@@ -14,10 +14,10 @@ import (
 func TestSitesAreSummedOverWorkers(t *testing.T) {
 	c := &Config{Domains: []Domain{{Name: "d", Site: "east", Sites: []Site{{Name: "east"}, {Name: "west"}, {Name: "north"}}}, {Name: "e", Site: "a", Sites: []Site{{Name: "b"}, {Name: "a"}}}}}
 	sums := siteSums{}
-	sums.merge(siteSums{{"d", "west"}: {flows: 3, measured: 1, rtt: 0.02, loss: 0.3, expected: 1000, lost: 7}, {"e", "b"}: {flows: 1, loss: 0.5}})
-	sums.merge(siteSums{{"d", "west"}: {flows: 1, measured: 1, rtt: 0.04, loss: 0.1, expected: 500, lost: 1}, {"gone", "x"}: {flows: 1}})
+	sums.merge(siteSums{{"d", "west"}: {flows: 3, suspended: 2, measured: 1, rtt: 0.02, loss: 0.3, expected: 1000, lost: 7}, {"e", "b"}: {flows: 1, loss: 0.5}})
+	sums.merge(siteSums{{"d", "west"}: {flows: 1, suspended: 1, measured: 1, rtt: 0.04, loss: 0.1, expected: 500, lost: 1}, {"gone", "x"}: {flows: 1}})
 	want := []agentapi.Site{
-		{Domain: "d", Name: "west", Protected: 4, SRTT: 0.03, Loss: 0.1, Expected: 1500, Lost: 8},
+		{Domain: "d", Name: "west", Protected: 4, Suspended: 3, SRTT: 0.03, Loss: 0.1, Expected: 1500, Lost: 8},
 		{Domain: "d", Name: "north"},
 		{Domain: "e", Name: "b", Protected: 1, Loss: 0.5},
 	}

@@ -320,6 +320,7 @@ func (r *report) addSending(s *sendFlow) {
 		r.sites.add(s)
 	}
 	if s.machine != nil {
+		r.sites.addSuspended(s)
 		r.addMTU(s.machine.Stats())
 	}
 	s.count(&r.sent)

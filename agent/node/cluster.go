@@ -283,6 +283,7 @@ func (c *Cluster) count() {
 	s, _ := c.o.Path.Status(false)
 	c.mtu, c.hidden = s.MTUTooSmall, c.visible.look(time.Since(c.born), seenPackets(&s))
 	c.sites.look(c.counted, s.Sites)
+	c.said.suspensions(s.Sites)
 }
 
 // starting reports whether workers have not moved yet.

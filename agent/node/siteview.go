@@ -24,11 +24,14 @@ const (
 // rttWeight is that of one look in the smoothed round-trip time, as RFC 6298 has it for a sample.
 const rttWeight = 1.0 / 8
 
+// suspendedLooks is how many looks in a row must find no flow left to RDMA before repairs count as sent again.
+const suspendedLooks = 2
+
 // siteOf names another site of a domain.
 type siteOf struct{ domain, site string }
 
-// siteView is what the status shows of the other sites: coarse, of sites with protected flows only, and changed at most once in sitehealth.Period, all of it at
-// the same time. It belongs to one goroutine.
+// siteView is what the status shows of the other sites: coarse, of sites with flows that are protected or left to RDMA, and changed at most once in sitehealth.Period, all of it at
+// the same time; that repairs are suspended is shown at once. It belongs to one goroutine.
 type siteView struct {
 	shown   map[siteOf]v1alpha1.SiteHealth
 	changed time.Time // zero: never
@@ -40,6 +43,7 @@ type siteTrace struct {
 	rtt            float64 // seconds, smoothed over looks; 0: none yet
 	expected, lost uint64  // totals when the loss was judged last
 	loss           v1alpha1.LossClass
+	suspended      int // looks for which repairs count as suspended: a flow that was closed for it is tried again every other minute
 }
 
 // recall begins with what the status says already, so that an agent that restarts does not say that there are no flows before they are protected again. It says
@@ -74,10 +78,11 @@ func (v *siteView) look(now time.Time, sites []agentapi.Site) {
 		}
 		traces[key] = trace
 		trace.look(s)
-		if s.Protected > 0 {
+		if s.Protected > 0 || trace.suspended > 0 {
 			next[key] = v1alpha1.SiteHealth{
 				Name: v1alpha1.SiteName(s.Name), Flows: sitehealth.Flows(shown.Flows, s.Protected), Loss: trace.loss,
-				RTTMilliseconds: sitehealth.RTT(shown.RTTMilliseconds, time.Duration(trace.rtt*float64(time.Second))),
+				RTTMilliseconds:  sitehealth.RTT(shown.RTTMilliseconds, time.Duration(trace.rtt*float64(time.Second))),
+				RepairsSuspended: trace.suspended > 0,
 			}
 		}
 	}
@@ -85,12 +90,15 @@ func (v *siteView) look(now time.Time, sites []agentapi.Site) {
 	if maps.Equal(v.shown, next) {
 		return
 	}
-	if v.changed.IsZero() || now.Sub(v.changed) >= sitehealth.Period {
+	if v.changed.IsZero() || now.Sub(v.changed) >= sitehealth.Period || sitehealth.Suspends(slices.Collect(maps.Values(v.shown)), slices.Collect(maps.Values(next))) {
 		v.shown, v.changed = next, now
 	}
 }
 
 func (t *siteTrace) look(s *agentapi.Site) {
+	if t.suspended = max(t.suspended-1, 0); s.Suspended > 0 {
+		t.suspended = suspendedLooks
+	}
 	switch {
 	case s.Protected == 0 || s.SRTT <= 0:
 		t.rtt = 0

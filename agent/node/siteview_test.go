@@ -3,8 +3,12 @@
 package node
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-logr/logr/funcr"
 
 	"crem.dev/crem/api/v1alpha1"
 	"crem.dev/crem/internal/agentapi"
@@ -76,6 +80,50 @@ func TestSiteLossIsJudgedByCounts(t *testing.T) {
 		if trace.loss != step.want {
 			t.Errorf("%d of %d: %s, not %s", step.lost, step.expected, trace.loss, step.want)
 		}
+	}
+}
+
+// TestSuspendedRepairsAreShownAtOnce: also within a minute of another change, and when no flow is protected any more; that they are sent again is
+// shown after two looks, a minute after the last change.
+func TestSuspendedRepairsAreShownAtOnce(t *testing.T) {
+	d := &spec().Domains[0]
+	start := time.Now()
+	var v siteView
+	look := func(seconds, protected, suspended int, want string) {
+		t.Helper()
+		sites := seen(protected, 0.02, 0.01, uint64(10_000*(1+seconds)))
+		sites[0].Suspended = suspended
+		v.look(start.Add(time.Duration(seconds)*time.Second), sites)
+		got := ""
+		for _, s := range v.of(d) {
+			got += fmt.Sprint(s.Flows, s.RepairsSuspended)
+		}
+		if got != want {
+			t.Errorf("after %d s: %q, not %q", seconds, got, want)
+		}
+	}
+	look(0, 3, 0, "3 false")
+	look(10, 2, 1, "2 true")
+	look(20, 0, 3, "2 true") // the rest has time
+	look(70, 0, 3, "0 true")
+	look(130, 1, 0, "1 true") // a flow that was closed is tried again
+	look(140, 0, 3, "1 true")
+	look(200, 3, 0, "3 true")
+	look(210, 3, 0, "3 true") // it is over, and a minute has not passed
+	look(260, 3, 0, "3 false")
+}
+
+// TestSuspensionsAreLoggedOnce: a line for each site where they begin and end.
+func TestSuspensionsAreLoggedOnce(t *testing.T) {
+	var lines []string
+	said := transitions{log: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})}
+	for _, suspended := range []int{0, 2, 1, 0, 0} {
+		sites := seen(1, 0.02, 0.01, 1000)
+		sites[0].Suspended = suspended
+		said.suspensions(sites)
+	}
+	if len(lines) != 2 || !strings.Contains(lines[0], `"site"="west" "flows"=2`) || !strings.Contains(lines[1], "Repairs resumed") {
+		t.Errorf("%q", lines)
 	}
 }
 

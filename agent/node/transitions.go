@@ -12,6 +12,8 @@ import (
 type transitions struct {
 	log   logr.Logger
 	items map[string]string // as they were logged last, with their problems
+
+	suspended map[siteOf]bool // with flows that are left to RDMA
 }
 
 // say compares the status with what was logged last.
@@ -39,6 +41,24 @@ func (t *transitions) say(status *agentapi.Status) {
 		}
 	}
 	t.items = now
+}
+
+// suspensions tells which sites' flows are left to RDMA. It is asked with the status that has counters.
+func (t *transitions) suspensions(sites []agentapi.Site) {
+	now := map[siteOf]bool{}
+	for _, s := range sites {
+		key := siteOf{s.Domain, s.Name}
+		switch was := t.suspended[key]; {
+		case s.Suspended > 0 && !was:
+			t.log.Info("Repairs suspended, flows are left to RDMA: over 10 % of their packets are lost or over 50 % marked", "domain", s.Domain, "site", s.Name, "flows", s.Suspended)
+		case s.Suspended == 0 && was:
+			t.log.Info("Repairs resumed", "domain", s.Domain, "site", s.Name)
+		}
+		if s.Suspended > 0 {
+			now[key] = true
+		}
+	}
+	t.suspended = now
 }
 
 func (t *transitions) item(good, bad, kind, name, problem string) {

@@ -70,6 +70,14 @@ const (
 	ReasonAgentNotReporting = "AgentNotReporting"
 )
 
+// Reasons of events that are about no condition.
+const (
+	// ReasonRepairsSuspended (CREMDomain): flows towards another site are left to RDMA, see status.sites.
+	ReasonRepairsSuspended = "RepairsSuspended"
+	// ReasonRepairsResumed (CREMDomain): no flow towards the site is left to RDMA any more.
+	ReasonRepairsResumed = "RepairsResumed"
+)
+
 // Reasons of items of a CREMNode, and of its DataPathHealthy, SecurityReady and Degraded.
 const (
 	// ReasonApplied: the item is in effect.

@@ -403,6 +403,10 @@ type SiteHealth struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RTTMilliseconds int32 `json:"rttMilliseconds,omitempty"`
+	// repairsSuspended says that flows towards the site are left to RDMA, because more than a tenth of their packets is lost or more than half is marked: no
+	// repairs are sent for them until that has been over for ten seconds (Section 10 of the protocol). It is shown at once; that it is over, within a minute.
+	// +optional
+	RepairsSuspended bool `json:"repairsSuspended,omitempty"`
 }
 
 // CREMDomainList is a list of CREMDomain.

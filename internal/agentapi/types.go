@@ -98,6 +98,7 @@ type Site struct {
 	Domain    string  `json:"domain"`
 	Name      string  `json:"name"`
 	Protected int     `json:"protected"`   // flows
+	Suspended int     `json:"suspended"`   // flows that are left to RDMA: their circuit breaker is open, or has closed them
 	SRTT      float64 `json:"srttSeconds"` // mean of the flows that have measured it; 0: none has
 	Loss      float64 `json:"loss"`        // mean of the flows' estimates, before restoration
 	// Packets that receivers reported on, and those of them that were lost before restoration: totals since the agent started.

@@ -59,6 +59,8 @@ type siteState struct {
 	Flows int32  `json:"flows"`
 	Loss  string `json:"loss"`
 	RTT   int32  `json:"rttMilliseconds"`
+	// Suspended: flows to it are left to RDMA by the circuit breaker.
+	Suspended bool `json:"repairsSuspended,omitempty"`
 }
 
 func (p *program) status() *cobra.Command {
@@ -191,7 +193,7 @@ func stateOf(name string, generation, observed int64, conditions []metav1.Condit
 
 func siteStates(sites []v1alpha1.SiteHealth) (list []siteState) {
 	for _, s := range sites {
-		list = append(list, siteState{Name: string(s.Name), Flows: s.Flows, Loss: string(s.Loss), RTT: s.RTTMilliseconds})
+		list = append(list, siteState{Name: string(s.Name), Flows: s.Flows, Loss: string(s.Loss), RTT: s.RTTMilliseconds, Suspended: s.RepairsSuspended})
 	}
 	return list
 }
@@ -216,14 +218,18 @@ func stateOfDomain(d *v1alpha1.CREMDomain) domainState {
 
 // String leaves out what is not known.
 func (s *siteState) String() string {
+	suspended := ""
+	if s.Suspended {
+		suspended = ", repairs suspended"
+	}
 	if s.Flows == 0 {
-		return "no protected flow"
+		return "no protected flow" + suspended
 	}
 	says := fmt.Sprintf("%d flows, loss %s", s.Flows, strings.ToLower(s.Loss))
 	if s.RTT > 0 {
 		says += fmt.Sprintf(", %d ms", s.RTT)
 	}
-	return says
+	return says + suspended
 }
 
 func (o *overview) print(out io.Writer, wide bool) error {
@@ -276,6 +282,12 @@ func (o *overview) findings() []string {
 		d := &o.Domains[i]
 		if d.Next != "" || d.Ready != string(metav1.ConditionTrue) {
 			say("Domain "+d.Name, d.Reason, d.Message, d.Next)
+		}
+		for _, s := range d.Sites {
+			if s.Suspended {
+				say("Domain "+d.Name+", site "+s.Name, v1alpha1.ReasonRepairsSuspended, "Flows are left to RDMA: over 10 % of their packets are lost or over 50 % marked",
+					"repair the path or find what congests it; kubectl crem flows --node NODE shows which flows")
+			}
 		}
 		for _, f := range d.Failing {
 			say("Node "+f.Name, f.Reason, f.Message, f.Next)

@@ -6,6 +6,7 @@ package sitehealth
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"crem.dev/crem/api/v1alpha1"
@@ -94,4 +95,14 @@ func badness(class v1alpha1.LossClass) int {
 		}
 	}
 	return 0
+}
+
+// Suspends says whether repairs towards a site are suspended for which that is not shown. People must know at once.
+func Suspends(shown, next []v1alpha1.SiteHealth) bool {
+	for _, s := range next {
+		if s.RepairsSuspended && !slices.ContainsFunc(shown, func(o v1alpha1.SiteHealth) bool { return o.Name == s.Name && o.RepairsSuspended }) {
+			return true
+		}
+	}
+	return false
 }

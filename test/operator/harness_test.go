@@ -363,7 +363,7 @@ func state(t *testing.T, name string, ready metav1.ConditionStatus, reason strin
 		for _, d := range n.Spec.Domains {
 			item := crem.NodeItemStatus().WithName(d.Name).WithProgrammed(true).WithReason(v1alpha1.ReasonApplied)
 			for _, one := range sites {
-				item.WithSites(crem.SiteHealth().WithName(one.Name).WithFlows(one.Flows).WithLoss(one.Loss).WithRTTMilliseconds(one.RTTMilliseconds))
+				item.WithSites(crem.SiteHealth().WithName(one.Name).WithFlows(one.Flows).WithLoss(one.Loss).WithRTTMilliseconds(one.RTTMilliseconds).WithRepairsSuspended(one.RepairsSuspended))
 			}
 			s.WithDomains(item)
 		}

@@ -4,9 +4,12 @@ package operator
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -95,6 +98,58 @@ func TestSitesOfADomain(t *testing.T) {
 	heartbeat(t, "n1", time.Now().Add(-time.Hour))
 	ready("n3") // a Lease is looked at when it ends, which was in an hour; this has everything looked at
 	within(t, patience, wantSites(t, "west 45 Unknown 30;"))
+}
+
+// TestSection10_SuspendedRepairsAreTold: that the flows to a site are left to RDMA is shown at once and told by an event, and so is its end; each once.
+func TestSection10_SuspendedRepairsAreTold(t *testing.T) {
+	clean(t)
+	o := quick()
+	r := start(t, o)
+	about := domain("d", 52000, "wan0", labelled("gw", "1"))
+	create(t, about, node("n1", "gw=1"))
+	within(t, patience, wantDomains(t, "n1", "d"))
+	heartbeatFor(t, "n1", time.Now(), time.Hour)
+	says := func(suspended bool) {
+		t.Helper()
+		s := west(7, v1alpha1.LossHigh, 20)
+		s.RepairsSuspended = suspended
+		state(t, "n1", metav1.ConditionTrue, v1alpha1.ReasonReady, s)
+		within(t, patience, func() error {
+			var d v1alpha1.CREMDomain
+			if err := api.Get(t.Context(), client.ObjectKey{Name: "d"}, &d); err != nil {
+				return err
+			}
+			if n := len(d.Status.Sites); n != 1 || d.Status.Sites[0].RepairsSuspended != suspended || d.Status.Sites[0].Flows != 7 {
+				return fmt.Errorf("sites %+v", d.Status.Sites)
+			}
+			return nil
+		})
+	}
+	says(false)
+	at := time.Now()
+	says(true)
+	if took := time.Since(at); took >= o.SitePeriod {
+		t.Errorf("shown after %s", took)
+	}
+	r.settle(t)
+	says(false)
+	within(t, patience, func() error {
+		var events eventsv1.EventList
+		if err := api.List(t.Context(), &events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+			return err
+		}
+		var told []string
+		for _, e := range events.Items {
+			if e.Regarding.UID == about.GetUID() && strings.Contains(e.Action, "Repairs") {
+				told = append(told, e.Type+" "+e.Reason)
+			}
+		}
+		slices.Sort(told)
+		if want := []string{"Normal RepairsResumed", "Warning RepairsSuspended"}; !slices.Equal(told, want) {
+			return fmt.Errorf("events %q, not %q", told, want)
+		}
+		return nil
+	})
 }
 
 // TestSilentAgent: a CREMNode whose agent's Lease is over says so in Ready and keeps the rest; that costs one write, also when the agent writes without a Lease; and

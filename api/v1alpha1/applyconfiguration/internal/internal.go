@@ -681,6 +681,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         namedType: dev.crem.crem.api.v1alpha1.SiteName
+    - name: repairsSuspended
+      type:
+        scalar: boolean
     - name: rttMilliseconds
       type:
         scalar: numeric

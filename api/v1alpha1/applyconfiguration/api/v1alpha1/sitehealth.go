@@ -23,6 +23,9 @@ type SiteHealthApplyConfiguration struct {
 	// rttMilliseconds is the smoothed round-trip time, of a domain the median over its flows, rounded up to at most two significant digits. A change of
 	// less than a tenth or a millisecond is not shown.
 	RTTMilliseconds *int32 `json:"rttMilliseconds,omitempty"`
+	// repairsSuspended says that flows towards the site are left to RDMA, because more than a tenth of their packets is lost or more than half is marked: no
+	// repairs are sent for them until that has been over for ten seconds (Section 10 of the protocol). It is shown at once; that it is over, within a minute.
+	RepairsSuspended *bool `json:"repairsSuspended,omitempty"`
 }
 
 // SiteHealthApplyConfiguration constructs a declarative configuration of the SiteHealth type for use with
@@ -60,5 +63,13 @@ func (b *SiteHealthApplyConfiguration) WithLoss(value apiv1alpha1.LossClass) *Si
 // If called multiple times, the RTTMilliseconds field is set to the value of the last call.
 func (b *SiteHealthApplyConfiguration) WithRTTMilliseconds(value int32) *SiteHealthApplyConfiguration {
 	b.RTTMilliseconds = &value
+	return b
+}
+
+// WithRepairsSuspended sets the RepairsSuspended field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RepairsSuspended field is set to the value of the last call.
+func (b *SiteHealthApplyConfiguration) WithRepairsSuspended(value bool) *SiteHealthApplyConfiguration {
+	b.RepairsSuspended = &value
 	return b
 }
