@@ -12,10 +12,38 @@ policy() {
 	figure "apply to first protected packet" "$(seconds $(($(now) - start)))" s 5 "<="
 	for s in $SITES; do wait_for 60 domain_ready "$s"; done
 	step "the domains are Ready"
-	crem east flows --node east-n1 | grep -q Protecting || fail "kubectl crem flows does not show the flow"
-	crem east status | grep -q aidc-backbone || fail "kubectl crem status does not show the domain"
-	crem east nodes | grep -q east-n1 || fail "kubectl crem nodes does not show the node"
+	commands
 	end_transfer
+	helm_test
+}
+
+# commands asks every command of kubectl crem that shows a cluster, through the API server as a person does.
+commands() {
+	local flow
+	flow=$(crem east flows --node east-n1 -o json | jq -r '[.[] | select(.state == "Protecting")][0].id')
+	asked=0 shown=0
+	shows aidc-backbone status
+	shows '^east-n1 ' nodes
+	shows Protecting flows --node east-n1
+	shows Protecting top --node east-n1 --once
+	shows '^node east-n1: Ready' explain east-n1
+	shows '^- m = ' explain "$flow" --node east-n1
+	figure "commands of kubectl crem that show what they should, of $asked" "$shown" commands "$asked" "=="
+}
+shows() { # PATTERN ARGUMENTS...
+	asked=$((asked + 1))
+	if crem east "${@:2}" >"$TMP/shown" 2>&1 && grep -q -e "$1" "$TMP/shown"; then shown=$((shown + 1)); else
+		step "kubectl crem ${*:2} does not show $1:"
+		cat "$TMP/shown"
+	fi
+}
+
+helm_test() {
+	local s passed=0
+	for s in $SITES; do
+		if helm "$s" test crem -n "$NAMESPACE" --timeout 120s >"$TMP/$s.helmtest" 2>&1; then passed=$((passed + 1)); else cat "$TMP/$s.helmtest"; fi
+	done
+	figure "sites in which helm test passes" "$passed" sites 2 "=="
 }
 
 profile_change() {

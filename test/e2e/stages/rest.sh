@@ -5,24 +5,42 @@ at_rest() {
 	local n seconds
 	seconds=$([ "$FORM" = full ] && echo 60 || echo 15)
 	sleep 10
-	n=$(writes west)
+	n=$(($(writes east) + $(writes west)))
 	sleep "$seconds"
-	figure "API writes in $seconds s at rest" "$(($(writes west) - n))" writes 0 "=="
+	figure "API writes in $seconds s at rest, both sites" "$(($(writes east) + $(writes west) - n))" writes 0 "=="
 }
 writes() {
 	kube "$1" get --raw /metrics | awk '/^apiserver_request_total\{/ && /verb="(POST|PUT|PATCH|DELETE|APPLY)"/ && (/group="crem.dev"/ || (/resource="events"/ && /group="events.k8s.io"/)) {n += $NF} END {print n + 0}'
 }
 
 uninstall() {
-	local s left=0 differ=0
+	local s left=0 objects=0 differ=0
 	for s in $SITES; do helm "$s" uninstall crem -n "$NAMESPACE" --wait --timeout 120s >"$TMP/$s.helm" 2>&1 || { cat "$TMP/$s.helm"; fail "helm uninstall in $s"; }; done
 	for s in $SITES; do
-		# The agent's own command lists what it still finds: programs, maps, the socket, the saved configuration.
-		left=$((left + $(on_node "$s" find /sys/fs/bpf /run/crem /var/lib/crem -path '*crem*' -type f 2>/dev/null | wc -l)))
+		left=$((left + $(left_on "$s")))
 		interfaces "$s" | diff "$TMP/$s.interfaces" - || differ=$((differ + 1))
+		objects=$((objects + $(written_in "$s")))
 	done
-	figure "pins, sockets and files left on the nodes" "$left" files 0 "=="
+	figure "pins, sockets, files and agents left on the nodes" "$left" things 0 "=="
 	figure "nodes whose interfaces or queueing disciplines differ from before" "$differ" nodes 0 "=="
-	for s in $SITES; do left=$((left + $(kube "$s" get cremdomains,cremprofiles,cremnodes,cremendpointslices -o name 2>/dev/null | wc -l))); done
+	figure "objects of the operator and the agents left" "$objects" objects 0 "=="
 	step "uninstalled"
+}
+
+# left_on SITE counts what is left. Folders stay, the kubelet made them. A program of BPF lives as long as its pin or the process that holds it; the
+# agent's own command names what it still finds.
+left_on() {
+	on_node "$1" bash -c '
+		find /sys/fs/bpf /run/crem /var/lib/crem ! -type d -path "*crem*" 2>/dev/null
+		pgrep -x "crem-agent|crem-operator"
+		"$0" uninstall 2>&1 | grep -v "^nothing to remove$"
+		true' "$B/crem-agent" | tee "$TMP/$1.left" | wc -l
+	cat "$TMP/$1.left" >&2
+}
+# CREMDomains and CREMProfiles are people's and stay, with their CRDs.
+written_in() {
+	kube "$1" get cremnodes,cremendpointslices -o name >"$TMP/$1.objects" || fail "the objects of $1"
+	kube "$1" -n "$NAMESPACE" get leases -o name >>"$TMP/$1.objects" || fail "the Leases of $1"
+	cat "$TMP/$1.objects" >&2
+	wc -l <"$TMP/$1.objects"
 }
