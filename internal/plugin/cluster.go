@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -35,7 +37,21 @@ func clusterFlags(cmd *cobra.Command) *cluster {
 	cmd.Flags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or the pod's service account)")
 	cmd.Flags().StringVar(&c.context, "context", "", "context of the kubeconfig (default: its current one)")
 	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", defaultNamespace, "namespace of CREM's operator and agents")
+	_ = cmd.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { // the flag exists
+		return c.contexts(), cobra.ShellCompDirectiveNoFileComp
+	})
 	return c
+}
+
+// contexts lists those of the kubeconfig, for the shell's completion.
+func (c *cluster) contexts() []string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	config, err := rules.Load()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(config.Contexts))
 }
 
 func (c *cluster) config() (*rest.Config, error) {

@@ -35,6 +35,7 @@ type explanation struct {
 }
 
 func (p *program) explain() *cobra.Command {
+	var follow bool
 	cmd := &cobra.Command{
 		Use:   "explain NODE|FLOW",
 		Short: "Says why a flow has its redundancy or is not protected, or what keeps a node from being ready",
@@ -44,11 +45,12 @@ its ID (kubectl crem top shows it) or any part of it that no other flow has, for
 pair number; --node says on which node of a cluster.`,
 		Example: `  kubectl crem explain gw1
   kubectl crem explain 10.2.0.7/4711 --node gw1
-  kubectl crem explain node
+  kubectl crem explain node --watch
   kubectl crem explain csf/10.1.0.5/10.2.0.7/4711/request`,
 		Args: arguments(1, 1, "a node or a flow"),
 	}
-	where, output := agentFlags(cmd), outputFlag(cmd, "table", "wide", "json")
+	where, output := p.agentFlags(cmd), outputFlag(cmd, "table", "wide", "json")
+	watchFlag(cmd, &follow)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return p.explainable(cmd.Context(), where), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -57,14 +59,17 @@ pair number; --node says on which node of a cluster.`,
 		if err != nil {
 			return err
 		}
-		e, err := p.explanationOf(cmd.Context(), where, args[0])
-		if err != nil {
-			return err
+		show := func(ctx context.Context, out io.Writer) error {
+			e, err := p.explanationOf(ctx, where, args[0])
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return writeJSON(out, e)
+			}
+			return e.print(out, format == "wide")
 		}
-		if format == "json" {
-			return writeJSON(cmd.OutOrStdout(), e)
-		}
-		return e.print(cmd.OutOrStdout(), format == "wide")
+		return p.repeat(cmd.Context(), follow, cmd.OutOrStdout(), show)
 	}
 	return cmd
 }
@@ -80,14 +85,7 @@ func (p *program) explainable(ctx context.Context, where *where) []string {
 			return names
 		}
 	}
-	if kube, err := where.cluster.client(); err == nil {
-		if states, err := readNodes(ctx, kube, where.cluster.namespace, p.now()); err == nil {
-			for i := range states {
-				names = append(names, states[i].Name)
-			}
-		}
-	}
-	return names
+	return append(names, p.nodeNames(ctx, where.cluster)...)
 }
 
 // explanationOf explains what a person named: on the node where this runs, or on one of a cluster.

@@ -3,7 +3,9 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -40,7 +42,10 @@ func (f *filter) apply(flows []agentapi.Flow) ([]agentapi.Flow, error) {
 func protected(f *agentapi.Flow) bool { return f.State == "Protecting" }
 
 func (p *program) flows() *cobra.Command {
-	var which filter
+	var (
+		which  filter
+		follow bool
+	)
 	cmd := &cobra.Command{
 		Use:   "flows",
 		Short: "Lists the RDMA flows of a node",
@@ -49,11 +54,13 @@ one). A queue pair has a flow for its requests and one for its responses. LOSS i
 		Example: `  kubectl crem flows
   kubectl crem flows --unprotected -o wide
   kubectl crem flows --node gw1 --domain backbone
+  kubectl crem flows --unprotected --watch
   kubectl crem flows -o json | jq '.[].loss'`,
 		Args: arguments(0, 0, ""),
 	}
-	where, output := agentFlags(cmd), outputFlag(cmd, "table", "wide", "json")
+	where, output := p.agentFlags(cmd), outputFlag(cmd, "table", "wide", "json")
 	which.add(cmd)
+	watchFlag(cmd, &follow)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		format, err := output()
 		if err != nil {
@@ -63,22 +70,24 @@ one). A queue pair has a flow for its requests and one for its responses. LOSS i
 		if err != nil {
 			return err
 		}
-		flows, err := client.Flows(cmd.Context())
-		if err != nil {
-			return err
+		show := func(ctx context.Context, out io.Writer) error {
+			flows, err := client.Flows(ctx)
+			if err != nil {
+				return err
+			}
+			if flows, err = which.apply(flows); err != nil {
+				return err
+			}
+			if format == "json" {
+				return writeJSON(out, flows)
+			}
+			if len(flows) == 0 {
+				_, err := fmt.Fprintln(out, "No flow. kubectl crem explain node says what this node does.")
+				return err
+			}
+			return table(out, flowRows(flows, format == "wide"))
 		}
-		if flows, err = which.apply(flows); err != nil {
-			return err
-		}
-		out := cmd.OutOrStdout()
-		if format == "json" {
-			return writeJSON(out, flows)
-		}
-		if len(flows) == 0 {
-			_, err := fmt.Fprintln(out, "No flow. kubectl crem explain node says what this node does.")
-			return err
-		}
-		return table(out, flowRows(flows, format == "wide"))
+		return p.repeat(cmd.Context(), follow, cmd.OutOrStdout(), show)
 	}
 	return cmd
 }

@@ -21,9 +21,6 @@ import (
 	"crem.dev/crem/api/v1alpha1"
 )
 
-// settle is how long things must rest before they are shown again.
-const settle = 500 * time.Millisecond
-
 // nodeState is one CREMNode with what its Lease says.
 type nodeState struct {
 	Name       string   `json:"name"`
@@ -53,7 +50,7 @@ if not, why. A node whose agent has not renewed its Lease is AgentNotReporting: 
 		Args: arguments(0, 0, ""),
 	}
 	where, output := clusterFlags(cmd), outputFlag(cmd, "table", "wide", "json")
-	cmd.Flags().BoolVarP(&follow, "watch", "w", false, "show it again whenever it changes")
+	watchFlag(cmd, &follow)
 	cmd.Flags().BoolVar(&failing, "failing", false, "only nodes that are not ready")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		format, err := output()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -375,8 +376,52 @@ func TestCompletion(t *testing.T) {
 	if !strings.Contains(r.out, "csf/10.1.0.5/10.2.0.7/4711/request\n") || !strings.Contains(r.out, "node\n") {
 		t.Errorf("flows are not completed:\n%s", r.out)
 	}
+	config := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(config, []byte("{apiVersion: v1, kind: Config, contexts: [{name: west, context: {cluster: w}}, {name: east, context: {cluster: e}}]}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, "", nil, "__complete", "status", "--kubeconfig", config, "--context", ""); !strings.HasPrefix(r.out, "east\nwest\n") {
+		t.Errorf("contexts are not completed:\n%s", r.out)
+	}
 	if r := run(t, "", nil, "__complete", "flows", "-o", ""); !strings.Contains(r.out, "wide\n") {
 		t.Errorf("output formats are not completed:\n%s", r.out)
+	}
+}
+
+// TestWatch: flows and explain are shown again when they read otherwise, and only then.
+func TestWatch(t *testing.T) {
+	for _, args := range [][]string{{"flows", "--watch"}, {"explain", "csf/10.1.0.5/10.2.0.7/4711/request", "-w"}, {"flows", "-w", "-o", "json"}} {
+		n, looks := example(), 0
+		args = append(args, "--socket", serve(t, n))
+		ctx, cancel := context.WithCancel(t.Context())
+		var out, errOut bytes.Buffer
+		p := &program{now: time.Now, sleep: func(_ context.Context, d time.Duration) {
+			if d != time.Second {
+				t.Errorf("%v: it looks again after %v", args, d)
+			}
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			switch looks++; looks {
+			case 2:
+				flows := slices.Clone(n.flows)
+				flows[1].State, flows[1].Why = "Suspended", "m = 0: the circuit breaker is open."
+				n.flows = flows
+			case 5:
+				cancel()
+			}
+		}}
+		once := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "-w" || a == "--watch" })
+		want := run(t, "", nil, once...).out
+		if code := p.execute(ctx, args, &out, &errOut); code != 0 || errOut.Len() > 0 || looks != 5 {
+			t.Errorf("%v: exit code %d after %d looks, %s", args, code, looks, errOut.String())
+		}
+		want += run(t, "", nil, once...).out
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("%v (-want +got)\n%s", args, diff)
+		}
+	}
+	if r := run(t, "", nil, "flows", "--watch", "--socket", "/nowhere"); r.code != exitError {
+		t.Errorf("without an agent: %+v", r)
 	}
 }
 

@@ -35,11 +35,31 @@ type where struct {
 }
 
 // agentFlags adds the flags that say which agent to ask.
-func agentFlags(cmd *cobra.Command) *where {
+func (p *program) agentFlags(cmd *cobra.Command) *where {
 	w := &where{cluster: clusterFlags(cmd)}
 	cmd.Flags().StringVar(&w.socket, "socket", agentapi.DefaultSocket, "Unix socket of this node's agent")
 	cmd.Flags().StringVar(&w.node, "node", "", "ask the agent of this node of a cluster, through its pod, instead of a socket here")
+	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) { // the flag exists
+		return p.nodeNames(cmd.Context(), w.cluster), cobra.ShellCompDirectiveNoFileComp
+	})
 	return w
+}
+
+// nodeNames lists the nodes that take part, for the shell's completion.
+func (p *program) nodeNames(ctx context.Context, c *cluster) []string {
+	kube, err := c.client()
+	if err != nil {
+		return nil
+	}
+	states, err := readNodes(ctx, kube, c.namespace, p.now())
+	if err != nil {
+		return nil
+	}
+	names := make([]string, 0, len(states))
+	for i := range states {
+		names = append(names, states[i].Name)
+	}
+	return names
 }
 
 // agent gives a client of the chosen agent.

@@ -133,7 +133,7 @@ func writeJSON(out io.Writer, v any) error {
 
 func (p *program) version() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Prints the versions of this program and of the node's agent", Args: arguments(0, 0, "")}
-	where := agentFlags(cmd)
+	where := p.agentFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		agent := "not reachable"
 		if client, err := where.agent(cmd.Context()); err == nil {

@@ -77,7 +77,7 @@ round-trip time, coarsely; they change at most once a minute.`,
 		Args: arguments(0, 0, ""),
 	}
 	where, output := clusterFlags(cmd), outputFlag(cmd, "table", "wide", "json")
-	cmd.Flags().BoolVarP(&follow, "watch", "w", false, "show it again whenever it changes")
+	watchFlag(cmd, &follow)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		format, err := output()
 		if err != nil {
@@ -100,60 +100,6 @@ round-trip time, coarsely; they change at most once a minute.`,
 		return p.show(cmd.Context(), kube, follow, cmd.OutOrStdout(), show, &v1alpha1.CREMDomainList{}, &v1alpha1.CREMProfileList{})
 	}
 	return cmd
-}
-
-// show shows once or, to follow, again after each change of the kinds of lists.
-func (p *program) show(ctx context.Context, kube client.WithWatch, follow bool, out io.Writer, show func(context.Context) error, lists ...client.ObjectList) error {
-	if !follow {
-		return show(ctx)
-	}
-	changed := make(chan struct{}, 1)
-	ended := make(chan error, len(lists))
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for _, list := range lists {
-		go func() { ended <- p.notice(ctx, kube, list, changed) }()
-	}
-	for first := true; ; first = false {
-		if !first && terminal(out) {
-			if _, err := io.WriteString(out, "\x1b[H\x1b[2J"); err != nil {
-				return err
-			}
-		}
-		if err := show(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-		p.sleep(ctx, settle)
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-ended:
-			return err
-		case <-changed:
-		}
-	}
-}
-
-// notice tells when something of a kind changes, until ctx ends. A watch that the server ends, as it does now and then, begins again.
-func (p *program) notice(ctx context.Context, kube client.WithWatch, list client.ObjectList, changed chan<- struct{}) error {
-	for ctx.Err() == nil {
-		w, err := kube.Watch(ctx, list)
-		if err != nil {
-			return unreachable(err)
-		}
-		for range w.ResultChan() {
-			select {
-			case changed <- struct{}{}:
-			default: // one is waiting already
-			}
-		}
-		w.Stop()
-		p.sleep(ctx, settle)
-	}
-	return nil
 }
 
 func readOverview(ctx context.Context, kube client.Client) (*overview, error) {

@@ -74,7 +74,7 @@ before restoration; what is neither restored nor given up is still being repaire
   kubectl crem top -o json`,
 		Args: arguments(0, 0, ""),
 	}
-	where, output := agentFlags(cmd), outputFlag(cmd, "table", "wide", "json")
+	where, output := p.agentFlags(cmd), outputFlag(cmd, "table", "wide", "json")
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between readings, from 100ms to 1h")
 	cmd.Flags().BoolVar(&once, "once", false, "print one table and end")
 	cmd.Flags().IntVar(&most, "flows", 20, "most flows to show")
@@ -118,10 +118,8 @@ func (p *program) watch(ctx context.Context, client *agentclient.Client, out io.
 		if format == "json" {
 			return writeJSON(out, n)
 		}
-		if !once && terminal(out) {
-			if _, err := io.WriteString(out, "\x1b[H\x1b[2J"); err != nil {
-				return err
-			}
+		if err := clearScreen(out, once); err != nil {
+			return err
 		}
 		if err := n.print(out, format == "wide"); err != nil || once {
 			return err
