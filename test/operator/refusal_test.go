@@ -9,14 +9,17 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"crem.dev/crem/api/v1alpha1"
+	"crem.dev/crem/controllers"
 )
 
 // ruleRow is one row of internal/render/testdata/rules.yaml.
@@ -31,8 +34,8 @@ type ruleRow struct {
 	Field, Says, CRD string
 }
 
-// TestWrongManifestsAreRefused sends every wrong manifest of the table of rules, which has one of each rule at least, and some of its own to the real
-// API server: each is refused with a sentence, or accepted and then shown with one in its conditions, and nothing else changes.
+// TestWrongManifestsAreRefused sends every manifest of the table of rules and some of its own to the real API server: each wrong one is refused with a
+// sentence, or accepted and then shown with one in its conditions, and nothing else changes; each right one is taken. Every rule of the CRDs is seen to do both.
 func TestWrongManifestsAreRefused(t *testing.T) {
 	clean(t)
 	r := start(t, quick())
@@ -53,12 +56,21 @@ func TestWrongManifestsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.Rows = append(table.Rows, moreWrong()...)
+	table.Bases[v1alpha1.KindNode] = wrongNode()
+	cover := coverage{refusals: map[string]string{}, taken: map[string]bool{}}
 	refused := 0
 	for _, row := range table.Rows {
-		if row.Says == "" || row.CRD == "accepts" {
+		obj := row.build(t, table.Bases)
+		if row.Says == "" {
+			cover.take(row.Kind, obj.Object)
+			if err := api.Create(t.Context(), obj, client.FieldValidation(metav1.FieldValidationStrict), client.DryRunAll); err != nil {
+				t.Errorf("%s: %v", row.Rule, err)
+			}
 			continue
 		}
-		obj := row.build(t, table.Bases)
+		if row.CRD == "accepts" {
+			continue
+		}
 		err := api.Create(t.Context(), obj, client.FieldValidation(metav1.FieldValidationStrict))
 		switch {
 		case err == nil:
@@ -72,7 +84,21 @@ func TestWrongManifestsAreRefused(t *testing.T) {
 			t.Errorf("%s: names no field: %v", row.Rule, err)
 		}
 		refused++
+		cover.refusals[row.Kind] += fmt.Sprintln(err)
 	}
+	for _, uplink := range []string{"wan0", "lo"} { // the one rule of a status, which is written by itself
+		status := map[string]any{"uplinks": []any{map[string]any{"name": uplink, "attached": true, "reason": v1alpha1.ReasonApplied}}}
+		patch, _ := json.Marshal(map[string]any{"status": status})
+		n := &v1alpha1.CREMNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		err := api.Status().Patch(t.Context(), n, client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
+		if (err == nil) != (uplink == "wan0") {
+			t.Errorf("uplink %s of a status: %v", uplink, err)
+		}
+		if err == nil {
+			cover.take(v1alpha1.KindNode+".status", status)
+		}
+	}
+	cover.check(t)
 	t.Logf("%d wrong manifests refused", refused)
 	if refused < 40 {
 		t.Errorf("only %d wrong manifests", refused)
@@ -82,7 +108,10 @@ func TestWrongManifestsAreRefused(t *testing.T) {
 		t.Errorf("something else changed: %v\n%v\n%v", before, after, r.written()[writes:])
 	}
 
-	// What no schema can refuse is accepted, and within 2 s a condition says what to write.
+	// What no schema can refuse is accepted, and a condition says what to write: within 2 s, of which the operator's own delays take half.
+	if d := controllers.Defaults(namespace); d.StatusQuiet > time.Second {
+		t.Errorf("a condition is shown %v after the object", d.StatusQuiet)
+	}
 	for _, row := range table.Rows {
 		if row.CRD != "accepts" {
 			continue
@@ -167,12 +196,37 @@ func merge(into, patch map[string]any) {
 	}
 }
 
+// wrongNode is a CREMNode as an operator might write it, without tunnels.
+func wrongNode() map[string]any {
+	domain := map[string]any{"name": "d", "port": 52000, "site": "east", "ipsec": map[string]any{"mode": "BoundaryFiltered"},
+		"sites": []any{map[string]any{"name": "east", "cidrs": []any{"10.1.0.0/16"}}, map[string]any{"name": "west", "cidrs": []any{"10.2.0.0/16"}}}}
+	return map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.KindNode, "metadata": map[string]any{"name": "gw1"}, "spec": map[string]any{"domains": []any{domain}}}
+}
+
 // moreWrong are manifests that only a real server can be asked about, and forms that people get wrong.
 func moreWrong() []ruleRow {
 	sites := func(cidrs ...any) map[string]any {
 		return map[string]any{"sites": []any{map[string]any{"name": "east", "cidrs": cidrs}, map[string]any{"name": "west", "cidrs": []any{"10.2.0.0/16"}}}}
 	}
+	node := func(field string, value any) map[string]any {
+		domain := maps.Clone(wrongNode()["spec"].(map[string]any)["domains"].([]any)[0].(map[string]any))
+		domain[field] = value
+		return map[string]any{"domains": []any{domain}}
+	}
+	tunnels := func(severe int) map[string]any {
+		return node("wan", map[string]any{"mode": "Normal", "sites": []any{"west"}, "minBitsPerSecond": 8000000, "queue": map[string]any{"earlyOctets": 2048, "severeOctets": severe}})
+	}
+	// Every field of a node's share that has a rule, as it should be.
+	whole := node("uplinks", []any{"wan0"})
+	whole["domains"].([]any)[0].(map[string]any)["wan"] = tunnels(4096)["domains"].([]any)[0].(map[string]any)["wan"]
+	whole["domains"].([]any)[0].(map[string]any)["transports"] = map[string]any{"veroce": map[string]any{"port": 4794, "sackOpcode": 24, "responseACKOpcode": 25, "responseSACKOpcode": 26}}
 	return []ruleRow{
+		{Rule: "a whole CREMNode", Kind: v1alpha1.KindNode, Spec: whole},
+		{Rule: "severe of a CREMNode not over early", Kind: v1alpha1.KindNode, Spec: tunnels(2048), Says: "is not over earlyOctets"},
+		{Rule: "uplink of a CREMNode is loopback", Kind: v1alpha1.KindNode, Spec: node("uplinks", []any{"lo"}), Says: "is the loopback interface"},
+		{Rule: "veRoCE of a CREMNode on the port of RoCEv2", Kind: v1alpha1.KindNode, Spec: node("transports", map[string]any{"veroce": map[string]any{"port": 4791}}), Says: "is the port of RoCEv2"},
+		{Rule: "opcode of a CREMNode that is taken", Kind: v1alpha1.KindNode, Spec: node("transports", map[string]any{"veroce": map[string]any{"port": 4794, "sackOpcode": 28}}), Says: "is taken by RoCEv2"},
+		{Rule: "opcodes of a CREMNode twice", Kind: v1alpha1.KindNode, Spec: node("transports", map[string]any{"veroce": map[string]any{"port": 4794, "sackOpcode": 24, "responseACKOpcode": 24}}), Says: "has one opcode for two kinds"},
 		{Rule: "full-width digits in a prefix", Kind: v1alpha1.KindDomain, Spec: sites("１0.1.0.0/16"), Says: "is not a prefix: write one"},
 		{Rule: "Arabic digits in a prefix", Kind: v1alpha1.KindDomain, Spec: sites("10.1.0.0/١٦"), Says: "is not a prefix: write one"},
 		{Rule: "a dot that is none", Kind: v1alpha1.KindDomain, Spec: sites("10.1。" + "0.0/16"), Says: "is not a prefix: write one"},
