@@ -12,6 +12,8 @@ ARG BASE_IMAGE=gcr.io/distroless/static-debian12:latest
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
 ARG TARGETOS TARGETARCH
 ARG VERSION=unknown
+# The SBOM names what the programs are built from, too: Go and every module.
+ARG BUILDKIT_SBOM_SCAN_STAGE=true
 WORKDIR /src
 # Dependencies first: a change of the source does not fetch them again.
 COPY go.mod go.sum ./

@@ -57,9 +57,10 @@ test: envtest ## Unit, property, golden, fuzz seeds, race, network namespaces, a
 
 .PHONY: test-long
 test-long: export CREM_REQUIRE_ENVTEST = 1
-test-long: envtest ## The 40,000-block mixed-copies simulation, the operator with 5,000 nodes, and the other long proofs
+test-long: envtest ## The 40,000-block mixed-copies simulation, the operator with 5,000 nodes, the image for arm64, and the other long proofs
 	CREM_LONG=1 $(GO) test -count=1 -timeout 60m -run 'MixedCopies|Exhaustive|Long' -v $(PURE)
 	CREM_LONG=1 CGO_ENABLED=0 $(GO) test -trimpath -count=1 -timeout 20m -run 'TestG05NoWritesAtRest|TestG15' -v ./test/operator
+	CREM_LONG=1 CGO_ENABLED=0 $(GO) test -trimpath -count=1 -v ./test/image
 
 .PHONY: scale
 scale: export CREM_REQUIRE_ENVTEST = 1

@@ -140,7 +140,7 @@ func TestImageHoldsWhatTheProgramsNeed(t *testing.T) {
 			t.Errorf("the image is built without %s", f)
 		}
 	}
-	for _, want := range []string{"CGO_ENABLED=0", "-trimpath", "-buildid=", "${TARGETARCH}", "distroless/static", "--sbom=true", "--provenance=mode=max", "USER 65532:65532"} {
+	for _, want := range []string{"CGO_ENABLED=0", "-trimpath", "-buildid=", "${TARGETARCH}", "distroless/static", "--sbom=true", "--provenance=mode=max", "\nARG BUILDKIT_SBOM_SCAN_STAGE=true\n", "USER 65532:65532"} {
 		if !strings.Contains(string(docker), want) {
 			t.Errorf("Dockerfile: no %s", want)
 		}
