@@ -137,7 +137,7 @@ func TestSurvey(t *testing.T) {
 			if i < 20 {
 				w.leases[name] = testLease(time.Minute)
 			} else if i < 25 {
-				c.Status.Conditions[0].Status, c.Status.Conditions[0].Reason, c.Status.Conditions[0].Message = metav1.ConditionFalse, v1alpha1.ReasonBypassed, strings.Repeat("é", 400)
+				c.Status.Conditions[0].Status, c.Status.Conditions[0].Reason, c.Status.Conditions[0].Message = metav1.ConditionFalse, v1alpha1.ReasonMTUTooSmall, strings.Repeat("é", 400)
 			}
 		}
 		shuffle(len(w.nodes), func(i, j int) { w.nodes[i], w.nodes[j] = w.nodes[j], w.nodes[i] })

@@ -107,8 +107,6 @@ const (
 	ReasonNotRequired = "NotRequired"
 	// ReasonPolicyMissing: an XFRM policy is missing; the message names its selector.
 	ReasonPolicyMissing = "PolicyMissing"
-	// ReasonBypassed: the agent passes all packets unprotected.
-	ReasonBypassed = "Bypassed"
 	// ReasonNotDegraded: nothing is missing.
 	ReasonNotDegraded = "NotDegraded"
 )
