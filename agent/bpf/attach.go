@@ -92,8 +92,16 @@ func (o *Objects) Attach(ifindex int, bare bool) (Attachment, error) {
 	if a.Egress, err = o.attach(hook{ifindex, Egress}, seat{o.kernel.CremEgress, cremProgCremEgress, link.Head()}, &a.Unchecked); err != nil {
 		return a, err
 	}
-	a.Ingress, err = o.attach(hook{ifindex, Ingress}, seat{ingress, name, link.Head()}, &a.Unchecked)
+	if a.Ingress, err = o.attach(hook{ifindex, Ingress}, seat{ingress, name, link.Head()}, &a.Unchecked); err == nil {
+		o.wanted.bare[ifindex] = bare
+	}
 	return a, err
+}
+
+// Detach takes our programs off an interface, which may be gone already. Without any there it does nothing.
+func (o *Objects) Detach(ifindex int) error {
+	delete(o.wanted.bare, ifindex)
+	return o.hooks.Detach(ifindex)
 }
 
 func (o *hooks) attach(h hook, s seat, unchecked *bool) (Op, error) {

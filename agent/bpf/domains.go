@@ -82,31 +82,64 @@ func (o *Objects) SetDomains(domains []Domain, local []netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	o.wanted.boundary = &b
+	c, err := o.compare(&b)
+	if err != nil {
+		return err
+	}
+	return c.carryOut()
+}
+
+// boundaryChange is what makes the boundary's maps the wanted ones.
+type boundaryChange struct {
+	members, served *change[cremPrefix, uint32]
+	locals          *change[cremAddress, uint32]
+	ports           *change[uint16, uint32]
+}
+
+// compare reads the boundary's maps.
+func (o *Objects) compare(b *boundary) (c boundaryChange, err error) {
 	k := &o.kernel
-	members, err := difference(k.CremMembers, b.members)
-	if err != nil {
-		return err
+	if c.members, err = difference(k.CremMembers, b.members); err != nil {
+		return c, err
 	}
-	served, err := difference(k.CremServed, b.served)
-	if err != nil {
-		return err
+	if c.served, err = difference(k.CremServed, b.served); err != nil {
+		return c, err
 	}
-	locals, err := difference(k.CremLocal, b.local)
-	if err != nil {
-		return err
+	if c.locals, err = difference(k.CremLocal, b.local); err != nil {
+		return c, err
 	}
-	ports, err := difference(k.CremPorts, b.ports)
-	if err != nil {
-		return err
-	}
+	c.ports, err = difference(k.CremPorts, b.ports)
+	return c, err
+}
+
+func (c *boundaryChange) carryOut() error {
 	for _, step := range []func() error{
-		members.add, locals.add, served.add, ports.add, ports.remove, served.remove, locals.remove, members.remove,
+		c.members.add, c.locals.add, c.served.add, c.ports.add, c.ports.remove, c.served.remove, c.locals.remove, c.members.remove,
 	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// found gives a sentence for each map that is not as wanted.
+func (c *boundaryChange) found() (list []string) {
+	for _, m := range []struct {
+		what         string
+		put, removed int
+	}{
+		{"addresses that may send CREM messages", len(c.members.put), len(c.members.forget)},
+		{"addresses that are served on the path", len(c.served.put), len(c.served.forget)},
+		{"addresses of this node", len(c.locals.put), len(c.locals.forget)},
+		{"CREM ports", len(c.ports.put), len(c.ports.forget)},
+	} {
+		if m.put+m.removed > 0 {
+			list = append(list, fmt.Sprintf("of the %s %d were missing or wrong, %d not ours", m.what, m.put, m.removed))
+		}
+	}
+	return list
 }
 
 // change is what makes a map's content the wanted one.

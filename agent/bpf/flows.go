@@ -116,13 +116,19 @@ func (o *Objects) UpdateFlow(index, mtu int, mode packet.Mode) error {
 	}
 	f := &o.flows[index]
 	f.mtu.Store(uint32(mtu))
-	if f.mode.Swap(uint32(mode)) == uint32(mode) {
-		return nil
+	if f.mode.Swap(uint32(mode)) != uint32(mode) {
+		o.relearn(index)
 	}
+	return nil
+}
+
+// relearn has the program take the flow's next packet for where the flow is, unless it holds.
+func (o *Objects) relearn(index int) {
+	f := &o.flows[index]
 	for {
 		w := f.word.Load()
 		if f.word.CompareAndSwap(w, uint64(packet.Word(w).Relearn())) {
-			return nil
+			return
 		}
 	}
 }

@@ -29,6 +29,8 @@ type Objects struct {
 	mapped [][]byte // what Close unmaps
 	reused bool
 
+	wanted wanted // what the kernel was told, but for flows
+
 	mu   sync.Mutex
 	free []int // unused flow indices, the longest unused first
 	keys map[int]packet.FlowKey
@@ -46,7 +48,7 @@ func Load(config Config) (*Objects, error) {
 		return nil, err
 	}
 	o := &Objects{config: config, hooks: hooks{links: map[hook]*attachedLink{}},
-		keys: map[int]packet.FlowKey{}, live: map[packet.FlowKey]int{}}
+		keys: map[int]packet.FlowKey{}, live: map[packet.FlowKey]int{}, wanted: wanted{bare: map[int]bool{}}}
 	if err := o.load(); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}

@@ -11,5 +11,6 @@ func (o *Objects) SetTransports(r packet.Recognised) error {
 	if r.MRC {
 		t.Mrc = 1
 	}
+	o.wanted.transports = t
 	return explain(o.kernel.CremTransports.Put(uint32(0), &t), "set the transports")
 }

@@ -30,6 +30,8 @@ type Backend interface {
 	SetDomains(domains []bpf.Domain, local []netip.Addr) error
 	// SetTransports says what is recognised beside RoCEv2, to the programs, to the taps that are open, and to those that OpenTaps opens from now on.
 	SetTransports(r packet.Recognised, open []packet.Tap) error
+	// Repair makes what somebody else changed of all this as it was, and gives a sentence for each difference.
+	Repair() (found []string, err error)
 	// Tunnels loads the programs of tunnels; they are on no uplink yet but where an earlier agent left them.
 	Tunnels() (Tunnels, error)
 	// DropTunnels takes them away, and what an earlier agent left of them. Not done: until then another site may still send into a
@@ -191,6 +193,9 @@ func (l *Linux) SetTransports(r packet.Recognised, open []packet.Tap) error {
 	l.recognised = r
 	return nil
 }
+
+// Repair implements Backend.
+func (l *Linux) Repair() ([]string, error) { return l.objects.Repair() }
 
 // Counters implements Backend.
 func (l *Linux) Counters() (map[string]uint64, error) {

@@ -39,6 +39,8 @@ type Options struct {
 	Realtime bool
 	// Notice is given sentences for the log that no status keeps, from any goroutine. May be nil.
 	Notice func(text string)
+	// Drift is given a sentence for each thing that somebody else had changed in the kernel and that is as it was again. It must not block. May be nil.
+	Drift func(found []string)
 	// Changed is called, from any goroutine, when something that Status shows has changed. It must not block. May be nil.
 	Changed func()
 }
@@ -61,6 +63,8 @@ type Engine struct {
 	now     func() time.Duration // the clock of Frame.Time and Holder.Beat
 	sites   *knownSites          // what all workers know of the paths to other sites
 	moment  func() bool          // lets the workers go on for a while; false: the engine has stopped
+
+	repaired atomic.Uint64 // differences between the kernel and what it was told
 
 	mu      sync.Mutex // guards what follows: the control side. No worker takes it, nor anything that tells how the workers are
 	cfg     *Config
@@ -466,6 +470,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.running.Go(e.readPorts)
 	e.running.Go(e.keepTunnels)
 	e.running.Go(e.keepMarking)
+	e.running.Go(e.keepKernel)
 	watching := make(chan error, 1)
 	go func() { watching <- e.backend.WatchUplinks(ctx, e.reapply) }()
 	var err error

@@ -160,6 +160,7 @@ func (e *Engine) Status(withFlows bool) (agentapi.Status, []agentapi.Flow) {
 		flows = append(flows, r.flows...)
 	}
 	s.Sites = sites.describe(snap.cfg)
+	s.Counters["drift_repaired"] = e.repaired.Load()
 	if kernel, err := e.backend.Counters(); err == nil {
 		for name, n := range kernel {
 			s.Counters["kernel_"+name] = n

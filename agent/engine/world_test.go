@@ -195,6 +195,7 @@ type node struct {
 	lose    losing
 	// recognise sees what the kernel is told to recognise.
 	recognise func(packet.Recognised)
+	repair    func() ([]string, error) // nil: the kernel is as it was told
 	accounts
 }
 
@@ -383,6 +384,12 @@ func (b *backend) SetTransports(r packet.Recognised, _ []packet.Tap) error { // 
 		b.n.recognise(r)
 	}
 	return nil
+}
+func (b *backend) Repair() ([]string, error) {
+	if b.n.repair == nil {
+		return nil, nil
+	}
+	return b.n.repair()
 }
 func (b *backend) Counters() (map[string]uint64, error)      { return nil, nil }
 func (b *backend) Queued(int) (int64, error)                 { return 0, nil }

@@ -63,6 +63,9 @@ func (a *Agent) Notice() {
 	}
 }
 
+// Drifted logs what somebody else had changed in the kernel. It may be called at any time and never blocks.
+func (a *Agent) Drifted(found []string) { logDrift(a.log, found) }
+
 // Run reads and applies the files, runs the data path, and applies the files again whenever they change or reload receives, until
 // ctx ends. The first state of the files must be good, otherwise the error is an *InputError; a later bad one
 // changes nothing.

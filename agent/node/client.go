@@ -9,6 +9,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,11 +31,12 @@ const (
 	resourceNodes  = "cremnodes"
 	resourceSlices = "cremendpointslices"
 	resourceLeases = "leases"
+	resourceEvents = "events"
 )
 
 // client is the API server as an agent uses it.
 type client struct {
-	crem, leases rest.Interface
+	crem, leases, events rest.Interface
 }
 
 // newClient makes no connection.
@@ -44,6 +46,9 @@ func newClient(cfg *rest.Config, version string) (*client, error) {
 		return nil, err
 	}
 	if err := coordinationv1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := eventsv1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
@@ -62,7 +67,11 @@ func newClient(cfg *rest.Config, version string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
-	return &client{crem: crem, leases: leases}, nil
+	events, err := of(eventsv1.SchemeGroupVersion)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	return &client{crem: crem, leases: leases, events: events}, nil
 }
 
 // statusPatch is the part of a CREMNode that an agent owns.

@@ -56,6 +56,7 @@ type Cluster struct {
 	reporter *reporter
 	noticed  chan struct{} // something that Status shows has changed
 	changed  chan struct{} // the API server may have something new
+	drifts   chan []string // what was repaired in the kernel, to be told
 
 	said    transitions
 	visible visibility
@@ -89,7 +90,7 @@ func NewCluster(o ClusterOptions) (*Cluster, error) {
 	}
 	a := &Cluster{
 		o: o, log: o.Log, store: store{dir: o.StateDir, node: o.Node}, bootID: bootID(), client: c,
-		reporter: newReporter(c, o.Node, o.Log), noticed: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		reporter: newReporter(c, o.Node, o.Log), noticed: make(chan struct{}, 1), changed: make(chan struct{}, 1), drifts: make(chan []string, 1),
 		said: transitions{log: o.Log}, visible: visibility{sys: o.Sys}, born: time.Now(),
 	}
 	a.source = &source{client: c.crem, node: o.Node, log: o.Log, changed: func() { poke(a.changed) }}
@@ -121,6 +122,7 @@ func (c *Cluster) Run(ctx context.Context, reload <-chan struct{}) error {
 		running.Go(func() { keepLease(ctx, c.client, c.o.Namespace, c.o.Node, c.reporter.renewed, c.log) })
 		c.reporter.run(ctx)
 	})
+	running.Go(func() { c.tellDrifts(ctx) })
 	running.Go(c.look)
 	ended := make(chan error, 1)
 	tick := time.NewTicker(lookPeriod)

@@ -12,6 +12,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -73,6 +74,21 @@ func (k kubernetes) tokenOf(cfg *rest.Config, node string) *rest.Config {
 	return c
 }
 
+// drifts are the events about repairs of a node's data path.
+func (k kubernetes) drifts(node string) (list []eventsv1.Event) {
+	k.t.Helper()
+	var all eventsv1.EventList
+	if err := k.List(k.t.Context(), &all, ctrl.InNamespace(metav1.NamespaceDefault)); err != nil {
+		k.t.Fatal(err)
+	}
+	for _, e := range all.Items {
+		if e.Reason == v1alpha1.ReasonDriftRepaired && e.Regarding.Name == node {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 // TestTokenIsForItsOwnNode: with the rights and the policy that are installed, an agent does its work, and its token can not touch what is another node's.
 func TestTokenIsForItsOwnNode(t *testing.T) {
 	cfg := apiServer(t)
@@ -90,6 +106,12 @@ func TestTokenIsForItsOwnNode(t *testing.T) {
 	soon(t, "the agent renews its Lease with its own token", func() bool {
 		return k.Get(t.Context(), types.NamespacedName{Namespace: "crem-system", Name: "gw-one"}, new(coordinationv1.Lease)) == nil
 	})
+	// G04: what was repaired is told by an event about the node.
+	r.agent.Drifted([]string{"the program on the ingress of wan0 had been taken off"})
+	soon(t, "an event about what was repaired", func() bool { return len(k.drifts("gw-one")) > 0 })
+	if e := k.drifts("gw-one")[0]; e.Type != corev1.EventTypeWarning || e.Regarding.UID != k.node("gw-one").UID || !strings.Contains(e.Note, "ingress of wan0 had been taken off") {
+		t.Errorf("%+v", e)
+	}
 	r.stop()
 
 	mine, err := newClient(one, "test")
@@ -117,6 +139,7 @@ func TestTokenIsForItsOwnNode(t *testing.T) {
 	refused("delete another node's object", theirs.Delete(t.Context(), k.node("gw-two")), "")
 	refused("delete the own Lease", theirs.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "crem-system", Name: "gw-one"}}), "")
 	refused("read pods", theirs.List(t.Context(), &corev1.PodList{}), "")
+	refused("an event about another node", mine.driftEvent(t.Context(), "gw-two", k.node("gw-two").UID, []string{"forged"}, time.Now()), "about the CREMNode of its own node only")
 	refused("a Lease elsewhere", mine.renewLease(t.Context(), "default", "gw-one", time.Now()), "")
 
 	other, err := newClient(two, "test")

@@ -76,6 +76,8 @@ const (
 	ReasonRepairsSuspended = "RepairsSuspended"
 	// ReasonRepairsResumed (CREMDomain): no flow towards the site is left to RDMA any more.
 	ReasonRepairsResumed = "RepairsResumed"
+	// ReasonDriftRepaired (CREMNode): somebody else took a program off an interface of the node or changed entries of its maps, and they are as they were.
+	ReasonDriftRepaired = "DriftRepaired"
 )
 
 // Reasons of items of a CREMNode, and of its DataPathHealthy, SecurityReady and Degraded.

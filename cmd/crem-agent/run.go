@@ -66,6 +66,7 @@ type agent interface {
 	metrics.Source
 	Run(ctx context.Context, reload <-chan struct{}) error
 	Notice()
+	Drifted(found []string)
 }
 
 func newRun() *cobra.Command {
@@ -223,7 +224,7 @@ func run(ctx context.Context, o *runOptions, logTo io.Writer) error {
 	eng := engine.New(engine.Options{
 		Node: o.node, Version: version.Version, Workers: o.workers, Memory: o.memoryBytes, Realtime: o.realtime,
 		Backend: &engine.Linux{PinDir: pinDir}, Changed: func() { a.Notice() },
-		Notice: func(text string) { log.Info(text) },
+		Notice: func(text string) { log.Info(text) }, Drift: func(found []string) { a.Drifted(found) },
 	})
 	if a, err = o.newAgent(eng, pinDir, log); err != nil {
 		return errors.Join(err, socket.Close())

@@ -11,7 +11,8 @@ api_server_away() {
 	realtime east
 	[ "$FORM" = short ] || sleep 60
 	"$K" start east cp
-	wait_for 60 domain_ready east
+	wait_for 120 domain_ready east # informers of client-go ask again after up to a minute
+	figure "API server is back, until the domain says Ready" "$(seconds "$WAITED")" s 90 "<="
 	end_transfer
 }
 

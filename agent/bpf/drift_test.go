@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"crem.dev/crem/agent/bpf"
+	"crem.dev/crem/agent/packet"
+	"crem.dev/crem/test/netns"
+)
+
+// G04: whatever somebody takes away from the kernel by hand, or puts there, is found and made as it was, and told once; nothing else is touched.
+func TestG04_DriftIsRepaired(t *testing.T) {
+	w := newWorld(t)
+	pinDir := filepath.Join(netns.MountBPF(t), "crem")
+	c := config(pinDir)
+	o := w.load(c)
+	w.attach(o)
+	members := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.2.0.0/16")}
+	local := []netip.Addr{netip.MustParseAddr("10.2.0.1")}
+	if err := o.SetDomains([]bpf.Domain{{ID: 1, Ports: []uint16{52000}, Members: members, Served: members[1:]}}, local); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.SetTransports(packet.Recognised{MRC: true, VeRoCEPort: 4794}); err != nil {
+		t.Fatal(err)
+	}
+	flow := keyOf(source(0))
+	index, err := o.RegisterFlow(flow, 0, 1024, packet.InOrder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repair := func() (found []string) {
+		t.Helper()
+		w.node.Do(func() {
+			var err error
+			if found, err = o.Repair(); err != nil {
+				t.Error(err)
+			}
+		})
+		return found
+	}
+	if found := repair(); len(found) > 0 {
+		t.Fatalf("found %q where nobody changed anything", found)
+	}
+	pinned := func(name string) *ebpf.Map {
+		t.Helper()
+		paths, err := filepath.Glob(filepath.Join(pinDir, "maps-*", name))
+		if err != nil || len(paths) != 1 {
+			t.Fatalf("%s: %q, %v", name, paths, err)
+		}
+		m, err := ebpf.LoadPinnedMap(paths[0], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	empty := func(name string) func() {
+		return func() {
+			m := pinned(name)
+			var key []byte
+			for m.NextKey(nil, &key) == nil {
+				if err := m.Delete(key); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	pin := func(direction bpf.Direction) string {
+		return filepath.Join(pinDir, "links", fmt.Sprintf("%d-%s", w.up, direction))
+	}
+	takeOff := func(direction bpf.Direction) func() {
+		return func() {
+			l, err := link.LoadPinnedLink(pin(direction), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if err := l.Detach(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, step := range []struct {
+		harm func()
+		says string
+	}{
+		{empty("crem_members"), "of the addresses that may send CREM messages 2 were missing or wrong, 0 not ours"},
+		{empty("crem_served"), "served on the path 1 were"},
+		{empty("crem_local"), "addresses of this node 1 were"},
+		{empty("crem_ports"), "CREM ports 1 were"},
+		{empty("crem_flow_index"), "of the flows that are restored 1 had no entry"},
+		{func() {
+			if err := pinned("crem_ports").Put(uint16(52001), uint32(1)); err != nil {
+				t.Fatal(err)
+			}
+		}, "CREM ports 0 were missing or wrong, 1 not ours"},
+		{func() {
+			if err := pinned("crem_transports").Put(uint32(0), make([]byte, pinned("crem_transports").ValueSize())); err != nil {
+				t.Fatal(err)
+			}
+		}, "transports that are recognised"},
+		{takeOff(bpf.Ingress), "the program on the ingress of "},
+		{takeOff(bpf.Egress), "the program on the egress of "},
+		{func() {
+			if err := os.Remove(pin(bpf.Ingress)); err != nil {
+				t.Fatal(err)
+			}
+		}, "the pin of the program on the ingress of "},
+	} {
+		step.harm()
+		if found := repair(); len(found) != 1 || !strings.Contains(found[0], step.says) {
+			t.Errorf("found %q, want %q", found, step.says)
+		}
+		if found := repair(); len(found) > 0 {
+			t.Errorf("after %q there is still %q", step.says, found)
+		}
+		w.wantOne()
+	}
+	// A flow whose entry was away is learnt anew: what passed meanwhile leaves no gap.
+	if word := packet.Word(o.Word(index).Load()); !word.Learn() {
+		t.Errorf("the flow's word is %x", word)
+	}
+	host := w.listen()
+	o.Beat(0, packet.Now())
+	w.send(source(700).Frame())
+	host.expect(700)
+	if err := o.UnregisterFlow(index); err != nil {
+		t.Fatal(err)
+	}
+	if found := repair(); len(found) > 0 {
+		t.Errorf("found %q after a flow ended", found)
+	}
+	// An interface that is no uplink any more is left alone.
+	w.node.Do(func() {
+		if err := o.Detach(w.up); err != nil {
+			t.Error(err)
+		}
+	})
+	if found := repair(); len(found) > 0 || len(o.Attached()) > 0 {
+		t.Errorf("found %q, attached to %v", found, o.Attached())
+	}
+}
