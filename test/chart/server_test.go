@@ -13,6 +13,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -188,6 +189,18 @@ subjects: [{kind: ServiceAccount, name: crem-agent, namespace: crem-system}]
 		t.Fatal(err)
 	}
 	eventually(t, "rights to everything", func() error { return gw1.List(ctx, &corev1.SecretList{}) })
+	event := &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, EventTime: metav1.NowMicro(), ReportingController: "crem-agent", ReportingInstance: "gw1",
+		Action: "RepairDrift", Reason: "DriftRepaired", Type: "Warning", Regarding: corev1.ObjectReference{Kind: "CREMNode", Name: "gw2"},
+	}
+	refused(t, "an event about another node", gw1.Create(ctx, event), "about the CREMNode of its own node only")
+	event.Regarding = corev1.ObjectReference{Kind: "Pod", Name: "gw1"}
+	refused(t, "an event about another kind", gw1.Create(ctx, event), "about the CREMNode of its own node only")
+	event.Regarding = corev1.ObjectReference{Kind: "CREMNode", Name: "gw1"}
+	if err := gw1.Create(ctx, event); err != nil {
+		t.Errorf("an event about its own node: %v", err)
+	}
+	refused(t, "delete an event", gw1.Delete(ctx, event), "about the CREMNode of its own node only")
 	refused(t, "create a profile", gw1.Create(ctx, &v1alpha1.CREMProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}), "writes only the status of its CREMNode")
 	refused(t, "delete its CREMNode", gw1.Delete(ctx, &v1alpha1.CREMNode{ObjectMeta: metav1.ObjectMeta{Name: "gw1"}}), "writes only the status of its CREMNode")
 	refused(t, "delete its Lease", gw1.Delete(ctx, own), "does not delete its Lease")
