@@ -27,5 +27,5 @@ install() {
 # nodes_of gives how many nodes a site has. Where the gateway loses power, an operator must be somewhere else.
 nodes_of() { [ "$FORM $1" = "full west" ] && echo 2 || echo 1; }
 
-# interfaces lists a node's interfaces and their queueing disciplines, but for those of pods, which come and go.
-interfaces() { on_node "$1" bash -c 'ip -o link | sed "s/^[0-9]*: \([^:@]*\).*/\1/"; tc qdisc | sed "s/ refcnt.*//; s/qdisc \([a-z_]*\) [0-9a-f]*:/\1/"' | grep -v veth | sort; }
+# interfaces lists a node's interfaces and their queueing disciplines, but for those of pods, which come and go, and of the CNI, which come with the first pod.
+interfaces() { on_node "$1" bash -c 'ip -o link | sed "s/^[0-9]*: \([^:@]*\).*/\1/"; tc qdisc | sed "s/ refcnt.*//; s/qdisc \([a-z_]*\) [0-9a-f]*:/\1/"' | grep -vE 'veth|cni0' | sort; }

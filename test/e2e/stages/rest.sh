@@ -4,7 +4,7 @@
 at_rest() {
 	local n seconds
 	seconds=$([ "$FORM" = full ] && echo 60 || echo 15)
-	sleep 10
+	sleep 100 # the flows of the last transfer end after 30 s, and what is shown of them changes at most once a minute
 	n=$(($(writes east) + $(writes west)))
 	sleep "$seconds"
 	figure "API writes in $seconds s at rest, both sites" "$(($(writes east) + $(writes west) - n))" writes 0 "=="
@@ -32,7 +32,7 @@ uninstall() {
 left_on() {
 	on_node "$1" bash -c '
 		find /sys/fs/bpf /run/crem /var/lib/crem ! -type d -path "*crem*" 2>/dev/null
-		pgrep -x "crem-agent|crem-operator"
+		for program in crem-agent crem-operator; do pgrep -x "$program"; done
 		"$0" uninstall 2>&1 | grep -v "^nothing to remove$"
 		true' "$B/crem-agent" | tee "$TMP/$1.left" | wc -l
 	cat "$TMP/$1.left" >&2
