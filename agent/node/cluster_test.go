@@ -186,6 +186,37 @@ func TestG04_GenerationIsThatOfWhatWasApplied(t *testing.T) {
 }
 
 // TestG05_SteadyAndFlapping: nothing is written while nothing changes; a health that flips ten times a second costs a bounded number of writes, and the last
+
+// TestG04_RebootAppliesEverything: after a reboot the kernel is empty. What the disk has is applied, though it is of another boot, and then the whole of what
+// the API server has, though its generation is the one that was reported before.
+func TestG04_RebootAppliesEverything(t *testing.T) {
+	cfg := apiServer(t)
+	k, dir := kubernetes{t, admin(t, cfg)}, t.TempDir()
+	k.create(nodeOf("gw-boot"))
+	before := startCluster(t, cfg, "gw-boot", dir, &dataPath{})
+	soon(t, "generation 1 is reported", k.ready("gw-boot", 1))
+	before.stop()
+	s := store{dir: dir, node: "gw-boot"}
+	last, err := s.load()
+	if err != nil || last.BootID != bootID() {
+		t.Fatalf("%+v, %v", last, err)
+	}
+	if err := s.save(&last.Desired, "an earlier boot"); err != nil {
+		t.Fatal(err)
+	}
+	path := &dataPath{}
+	after := startCluster(t, cfg, "gw-boot", dir, path)
+	soon(t, "both are applied", func() bool {
+		c, n := path.last()
+		return n >= 2 && c.Generation == 1 && !c.Provisional && len(c.Domains) == 1
+	})
+	soon(t, "generation 1 is reported", k.ready("gw-boot", 1))
+	if after.log.count(`"nodeRestarted"=true`) != 1 {
+		t.Error("the log does not say that the node was restarted")
+	}
+	soon(t, "the disk has the boot", func() bool { last, err := s.load(); return err == nil && last.BootID == bootID() })
+}
+
 // word is right.
 func TestG05_SteadyAndFlapping(t *testing.T) {
 	cfg := apiServer(t)
