@@ -412,3 +412,36 @@ func TestSection4_3_2_IndicesLeftForCodedRounds(t *testing.T) {
 		}
 	}
 }
+
+// G12: for each uplink, RDMA MTU and IPsec a flow is either protected, with every REPAIR within the path (the world looks at each), or passes unprotected and
+// says how much is missing. It never waits for something.
+func TestG12_Section4_1_MTUs(t *testing.T) {
+	const esp = 76 // of a tunnel over IPv4: outer header, SPI and number, IV, padding, ICV
+	fits := map[[3]int]bool{
+		{1500, 1024, 0}: true, {1500, 1024, esp}: true,
+		{4200, 1024, 0}: true, {4200, 1024, esp}: true, {4200, 4096, 0}: true, {4200, 4096, esp}: false,
+		{9000, 1024, 0}: true, {9000, 1024, esp}: true, {9000, 4096, 0}: true, {9000, 4096, esp}: true,
+	}
+	for c, want := range fits {
+		p := defaults()
+		p.PathMTU, p.TunnelOverhead = c[0], c[2]
+		w := newWorld(t, p)
+		w.mtu = c[1]
+		w.burst(1, 4, time.Millisecond)
+		if !want {
+			e := w.f.Explain()
+			if s := w.f.Stats(); e.Why != WhyMTUTooSmall || s.MTUNeed <= c[0] || s.MTUHave != c[0] || len(w.log) > 0 {
+				t.Errorf("uplink %d, RDMA MTU %d, ESP %d: %v, %d messages", c[0], c[1], c[2], e, len(w.log))
+			}
+			continue
+		}
+		w.answerHello(gateway, nil)
+		w.wait(testRTT)
+		w.paramAck(w.lastOf(wire.TypeParamUpdate).param.ConfigID, wire.StatusAccepted)
+		w.burst(5, 200, 100*time.Microsecond)
+		w.wait(testRTT)
+		if w.f.State() != Protecting || len(w.all(wire.TypeRepair)) == 0 {
+			t.Errorf("uplink %d, RDMA MTU %d, ESP %d: %v, %v", c[0], c[1], c[2], w.f.State(), w.f.Explain())
+		}
+	}
+}
