@@ -82,12 +82,15 @@ func (o *Objects) SetDomains(domains []Domain, local []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	o.wanted.boundary = &b
 	c, err := o.compare(&b)
 	if err != nil {
 		return err
 	}
-	return c.carryOut()
+	if err := c.carryOut(); err != nil {
+		return err
+	}
+	o.wanted.boundary = &b
+	return nil
 }
 
 // boundaryChange is what makes the boundary's maps the wanted ones.

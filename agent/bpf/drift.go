@@ -15,7 +15,7 @@ import (
 	"crem.dev/crem/agent/packet"
 )
 
-// wanted is what the kernel was told, to be compared with what it has.
+// wanted is what the kernel was told last and took, to be compared with what it has.
 type wanted struct {
 	boundary   *boundary // nil: nothing yet
 	transports cremTransports
@@ -60,45 +60,59 @@ func (o *Objects) repairTransports() ([]string, error) {
 	return []string{"the transports that are recognised beside RoCEv2 were others"}, explain(o.kernel.CremTransports.Put(uint32(0), &o.wanted.transports), "set the transports")
 }
 
-// repairFlows looks at one flow at a time, so that no worker waits for long.
+// repairFlows looks at entries without the lock under which workers register flows: only what seems wrong is looked at again with it.
 func (o *Objects) repairFlows() (found []string, err error) {
-	o.mu.Lock()
-	keys := slices.Collect(maps.Keys(o.live))
-	o.mu.Unlock()
 	n := 0
-	for _, key := range keys {
-		was, err := o.repairFlow(key)
-		if err != nil {
-			return found, err
+	for index := range o.config.MaxFlows {
+		o.mu.Lock()
+		key, live := o.keys[index]
+		o.mu.Unlock()
+		if !live {
+			continue
 		}
-		if was {
+		right, err := o.rightEntry(key, index)
+		if err == nil && !right {
+			right, err = o.repairFlow(key)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !right {
 			n++
 		}
 	}
-	if n > 0 {
-		found = append(found, fmt.Sprintf("of the flows that are restored %d had no entry, or a wrong one", n))
+	if n == 0 {
+		return nil, nil
 	}
-	return found, nil
+	return []string{fmt.Sprintf("of the flows that are restored %d had no entry, or a wrong one", n)}, nil
 }
 
-// repairFlow reports whether the entry of a flow was missing or another's. Packets passed without a copy then, so the program learns anew where the flow is.
-func (o *Objects) repairFlow(key packet.FlowKey) (was bool, err error) {
+// rightEntry reports whether the kernel finds a flow under its key.
+func (o *Objects) rightEntry(key packet.FlowKey, index int) (bool, error) {
+	k := newKey(key)
+	var have uint32
+	err := o.kernel.CremFlowIndex.Lookup(&k, &have)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return false, nil
+	}
+	return err == nil && have == uint32(index), explain(err, "look at a flow")
+}
+
+// repairFlow makes the entry of a flow right, unless it is by now, or the flow has ended. Packets passed without a copy before, so the program learns anew
+// where the flow is.
+func (o *Objects) repairFlow(key packet.FlowKey) (right bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	index, live := o.live[key]
 	if !live {
-		return false, nil // it ended meanwhile
+		return true, nil
 	}
-	k, want := newKey(key), uint32(index)
-	var have uint32
-	switch err := o.kernel.CremFlowIndex.Lookup(&k, &have); {
-	case err == nil && have == want:
-		return false, nil
-	case err != nil && !errors.Is(err, ebpf.ErrKeyNotExist):
-		return false, explain(err, "look at a flow")
+	if right, err := o.rightEntry(key, index); err != nil || right {
+		return right, err
 	}
 	o.relearn(index)
-	return true, explain(o.kernel.CremFlowIndex.Put(&k, &want), "register flow")
+	k, want := newKey(key), uint32(index)
+	return false, explain(o.kernel.CremFlowIndex.Put(&k, &want), "register flow")
 }
 
 func (o *Objects) repairHooks() (found []string, err error) {

@@ -38,6 +38,13 @@ func TestG04_DriftIsRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	host := w.listen()
+	o.Beat(0, packet.Now())
+	w.send(source(1).Frame())
+	host.expect(1)
+	if word := packet.Word(o.Word(index).Load()); word.Learn() {
+		t.Fatalf("the flow's word is %x after a packet", word)
+	}
 	repair := func() (found []string) {
 		t.Helper()
 		w.node.Do(func() {
@@ -130,7 +137,6 @@ func TestG04_DriftIsRepaired(t *testing.T) {
 	if word := packet.Word(o.Word(index).Load()); !word.Learn() {
 		t.Errorf("the flow's word is %x", word)
 	}
-	host := w.listen()
 	o.Beat(0, packet.Now())
 	w.send(source(700).Frame())
 	host.expect(700)
@@ -148,5 +154,41 @@ func TestG04_DriftIsRepaired(t *testing.T) {
 	})
 	if found := repair(); len(found) > 0 || len(o.Attached()) > 0 {
 		t.Errorf("found %q, attached to %v", found, o.Attached())
+	}
+}
+
+// Workers register flows and end them meanwhile: none of that is taken for drift.
+func TestG04_FlowsThatComeAndGoAreNoDrift(t *testing.T) {
+	w := newWorld(t)
+	o := w.load(config(""))
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		key := keyOf(source(0))
+		for { // each time under another index
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+			index, err := o.RegisterFlow(key, 0, 1024, packet.InOrder)
+			if err == nil {
+				err = o.UnregisterFlow(index)
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	for range 2000 {
+		if found, err := o.Repair(); err != nil || len(found) > 0 {
+			t.Errorf("found %q, %v", found, err)
+			break
+		}
+	}
+	close(stop)
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -11,6 +11,9 @@ func (o *Objects) SetTransports(r packet.Recognised) error {
 	if r.MRC {
 		t.Mrc = 1
 	}
+	if err := o.kernel.CremTransports.Put(uint32(0), &t); err != nil {
+		return explain(err, "set the transports")
+	}
 	o.wanted.transports = t
-	return explain(o.kernel.CremTransports.Put(uint32(0), &t), "set the transports")
+	return nil
 }
