@@ -17,6 +17,8 @@ const (
 	scoutGap = 25 * time.Millisecond
 	// maxPresences bounds the gateways that an Env remembers.
 	maxPresences = 1024
+	// yieldLooks is among how many of them, whichever, the one that gives way is chosen: thousands of flows may miss an answer in one batch.
+	yieldLooks = 16
 )
 
 // presence is what the flows of one worker know of whether a gateway is there. Each of them waits longer with every series that nobody answers
@@ -35,7 +37,7 @@ type presences struct {
 	scout time.Duration // no series out of turn before
 }
 
-// at gives what is known of a gateway. With no place left, the one of no flow gives way of which nothing was learnt for longest; nil if there is none.
+// at gives what is known of a gateway. With no place left, one of no flow gives way of which nothing was learnt for long; nil if none is found.
 func (p *presences) at(a netip.Addr) *presence {
 	if q := p.of[a]; q != nil {
 		return q
@@ -54,13 +56,20 @@ func (p *presences) at(a netip.Addr) *presence {
 func (p *presences) yield() bool {
 	var oldest *presence
 	var at netip.Addr
+	looks := 0
 	for a, q := range p.of {
 		if q.bound == 0 && (oldest == nil || q.since < oldest.since) {
 			oldest, at = q, a
 		}
+		if looks++; looks == yieldLooks {
+			break
+		}
+	}
+	if oldest == nil {
+		return false
 	}
 	delete(p.of, at)
-	return oldest != nil
+	return true
 }
 
 // join notes that a gateway is the flow's peer.
