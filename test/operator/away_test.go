@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,16 +78,16 @@ func TestEventsAreTransitions(t *testing.T) {
 	r.stop()
 	r = start(t, quick())
 	r.settle(t)
+	become(metav1.ConditionFalse, v1alpha1.ReasonWorkersStalled, "False/NodesFailed") // events are written in their order: one too many would come before this one's
 	within(t, patience, func() error {
 		n, err := eventsOf(t, d.UID)
-		if n == 3 { // Ready, NotReady, Ready
+		if n >= 4 { // Ready, NotReady, Ready, NotReady
 			return nil
 		}
-		return errors.Join(fmt.Errorf("%d events of three transitions", n), err)
+		return errors.Join(fmt.Errorf("%d events of four transitions", n), err)
 	})
-	time.Sleep(time.Second) // in which one more could come
-	if n, err := eventsOf(t, d.UID); n != 3 {
-		t.Errorf("%d events of three transitions, %v", n, err)
+	if n, err := eventsOf(t, d.UID); n != 4 {
+		t.Errorf("%d events of four transitions, %v", n, err)
 	}
 }
 
