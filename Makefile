@@ -49,8 +49,10 @@ kube: ## All of Kubernetes and helm for make e2e, from Go modules, once (about 1
 .PHONY: test
 test: export CREM_REQUIRE_ENVTEST = 1
 test: envtest ## Unit, property, golden, fuzz seeds, race, network namespaces, a real API server (as root)
-	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -shuffle=on -timeout 15m $$($(GO) list ./... | grep -vE '$(TIMED)')
-	CGO_ENABLED=0 $(GO) test -trimpath -count=1 -p 1 -timeout 15m $$($(GO) list ./... | grep -E '$(TIMED)')
+	@mkdir -p $(CACHE)
+	@cd hack/tools && $(GO) build -o $(CACHE)/gotestsum gotest.tools/gotestsum
+	CGO_ENABLED=0 hack/test.sh $(CACHE)/gotestsum "$$($(GO) list ./... | grep -vE '$(TIMED)')" -trimpath -count=1 -shuffle=on -timeout 15m
+	CGO_ENABLED=0 hack/test.sh $(CACHE)/gotestsum "$$($(GO) list ./... | grep -E '$(TIMED)')" -trimpath -count=1 -p 1 -timeout 15m
 	$(GO) test -count=1 -race -short -timeout 20m ./agent/roce/... ./agent/wire/... ./agent/fec/... ./agent/metrics/... ./agent/ipsec/... ./internal/agentclient/...
 	$(GO) test -count=1 -race -short -timeout 20m -run '^TestSection' ./agent/csf ./agent/crf
 	$(GO) test -count=1 -race -short -timeout 20m -run '$(CONTROL)' ./agent/engine

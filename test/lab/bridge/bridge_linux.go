@@ -128,7 +128,7 @@ func (b *Bridge) Run(stop <-chan struct{}) [2]Stats {
 		now := time.Now()
 		work := 0
 		for _, d := range b.way {
-			work += d.receive(now, now.Sub(b.epoch))
+			work += d.receive(now, b.epoch)
 		}
 		for _, d := range b.way {
 			work += d.leave(time.Since(b.epoch))
@@ -140,17 +140,17 @@ func (b *Bridge) Run(stop <-chan struct{}) [2]Stats {
 }
 
 // receive puts what has arrived on the line.
-func (d *direction) receive(realNow time.Time, now time.Duration) int {
+func (d *direction) receive(now, epoch time.Time) int {
 	n := 0
 	for ; n < sendBatch; n++ {
-		f, ok := d.ring.Next(realNow)
+		f, ok := d.ring.Next(now)
 		if !ok {
 			break
 		}
 		if f.Unfinished {
 			d.unfinished++
 		}
-		d.last = max(d.last, now-f.Age)
+		d.last = max(d.last, arrived(now, epoch, f.Age))
 		d.copies[f.Slot] = uint8(d.line.Offer(d.last, f.Slot, f.Data))
 		if d.line.Reports() {
 			d.reporter.see(d.last, f.Data, d.copies[f.Slot] == 0, d.line)
@@ -163,6 +163,16 @@ func (d *direction) receive(realNow time.Time, now time.Duration) int {
 		d.reporter.report(d.line)
 	}
 	return n
+}
+
+// arrived is when the kernel got a frame of an age reckoned from now. A frame that came after now did not come before it, however long the machine kept the
+// bridge waiting since; nor does it come in the future, if the clock was set back.
+func arrived(now, epoch time.Time, age time.Duration) time.Duration {
+	at := now.Sub(epoch) - age
+	if age < 0 {
+		at = min(at, time.Since(epoch))
+	}
+	return at
 }
 
 // leave sends what is due.

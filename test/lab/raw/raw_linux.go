@@ -25,7 +25,7 @@ const (
 type Frame struct {
 	Data []byte        // valid until Release of the slot; may be written to
 	Slot uint32        // for Release
-	Age  time.Duration // since the kernel got it
+	Age  time.Duration // since the kernel got it; negative if it did after the caller looked at its clock
 	// Unfinished says that the frame is not what a wire carries: a checksum left to the device, a VLAN tag taken off, or cut.
 	Unfinished bool
 }
@@ -117,7 +117,7 @@ func (r *Ring) Next(realNow time.Time) (f Frame, ok bool) {
 	}
 	f.Data = s[h.Mac : uint32(h.Mac)+h.Snaplen]
 	f.Slot = r.next
-	f.Age = max(0, realNow.Sub(time.Unix(int64(h.Sec), int64(h.Nsec))))
+	f.Age = realNow.Sub(time.Unix(int64(h.Sec), int64(h.Nsec)))
 	f.Unfinished = status&(unix.TP_STATUS_CSUMNOTREADY|unix.TP_STATUS_VLAN_VALID) != 0 || h.Snaplen < h.Len
 	r.held[r.next] = true
 	r.heldN++
