@@ -64,8 +64,12 @@ func (h hook) attachType() ebpf.AttachType {
 // hooks are the links of one set of programs, by their places.
 type hooks struct {
 	links map[hook]*attachedLink
-	pins  *pins // nil: links end with the process
+	seats map[hook]seat // what was attached there
+	pins  *pins         // nil: links end with the process
+	inner *hooks        // whose programs on ingress come before ours: they take the outer headers of tunnels off; nil: there are none
 }
+
+func newHooks() hooks { return hooks{links: map[hook]*attachedLink{}, seats: map[hook]seat{}} }
 
 // seat is what belongs on a hook, and where among the programs that are there.
 type seat struct {
@@ -92,19 +96,19 @@ func (o *Objects) Attach(ifindex int, bare bool) (Attachment, error) {
 	if a.Egress, err = o.attach(hook{ifindex, Egress}, seat{o.kernel.CremEgress, cremProgCremEgress, link.Head()}, &a.Unchecked); err != nil {
 		return a, err
 	}
-	if a.Ingress, err = o.attach(hook{ifindex, Ingress}, seat{ingress, name, link.Head()}, &a.Unchecked); err == nil {
-		o.wanted.bare[ifindex] = bare
-	}
+	a.Ingress, err = o.attach(hook{ifindex, Ingress}, seat{ingress, name, link.Head()}, &a.Unchecked)
 	return a, err
 }
 
-// Detach takes our programs off an interface, which may be gone already. Without any there it does nothing.
-func (o *Objects) Detach(ifindex int) error {
-	delete(o.wanted.bare, ifindex)
-	return o.hooks.Detach(ifindex)
+func (o *hooks) attach(h hook, s seat, unchecked *bool) (Op, error) {
+	op, err := o.take(h, s, unchecked)
+	if err == nil {
+		o.seats[h] = s
+	}
+	return op, err
 }
 
-func (o *hooks) attach(h hook, s seat, unchecked *bool) (Op, error) {
+func (o *hooks) take(h hook, s seat, unchecked *bool) (Op, error) {
 	op := Created
 	if l, ok := o.links[h]; ok {
 		err := l.Update(s.program)
@@ -129,12 +133,22 @@ func (o *hooks) attach(h hook, s seat, unchecked *bool) (Op, error) {
 		*unchecked = true
 	}
 	l, err := link.AttachTCX(link.TCXOptions{
-		Interface: h.ifindex, Program: s.program, Attach: h.attachType(), Anchor: s.anchor,
+		Interface: h.ifindex, Program: s.program, Attach: h.attachType(), Anchor: o.anchor(h, s),
 	})
 	if err != nil {
 		return "", explain(err, "attach to %s", h)
 	}
 	return op, o.keep(h, l)
+}
+
+// anchor is the place of a new program.
+func (o *hooks) anchor(h hook, s seat) link.Anchor {
+	if h.direction == Ingress && o.inner != nil {
+		if l, ok := o.inner.links[h]; ok && l.ifindex() == h.ifindex {
+			return link.AfterLink(l.Link)
+		}
+	}
+	return s.anchor
 }
 
 // orphan looks for a program of ours on a hook. Unknown: some program could not be looked at.
@@ -237,6 +251,8 @@ func (o *hooks) release(h hook) error {
 
 // Detach takes our programs off an interface, which may be gone already. Without any there it does nothing.
 func (o *hooks) Detach(ifindex int) error {
+	delete(o.seats, hook{ifindex, Ingress})
+	delete(o.seats, hook{ifindex, Egress})
 	// Nothing may be held any more when injected frames stop being turned round.
 	return errors.Join(o.release(hook{ifindex, Ingress}), o.release(hook{ifindex, Egress}))
 }

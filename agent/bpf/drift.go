@@ -3,6 +3,7 @@
 package bpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,7 +20,6 @@ import (
 type wanted struct {
 	boundary   *boundary // nil: nothing yet
 	transports cremTransports
-	bare       map[int]bool // the interfaces with our programs, and whether their packets have no Ethernet header
 }
 
 // Repair compares what the kernel has with what it was told: entries of maps, the entries of flows, programs on interfaces, their pins. Whatever somebody
@@ -115,35 +115,50 @@ func (o *Objects) repairFlow(key packet.FlowKey) (right bool, err error) {
 	return false, explain(o.kernel.CremFlowIndex.Put(&k, &want), "register flow")
 }
 
-func (o *Objects) repairHooks() (found []string, err error) {
+// repairHooks attaches again what is not as it was attached: on egress first, as Attach does.
+func (o *hooks) repairHooks() (found []string, err error) {
 	var errs []error
-	for _, ifindex := range slices.Sorted(maps.Keys(o.wanted.bare)) {
-		i, err := net.InterfaceByIndex(ifindex)
+	for _, h := range slices.SortedFunc(maps.Keys(o.seats), hook.compare) {
+		i, err := net.InterfaceByIndex(h.ifindex)
 		if err != nil {
 			continue // it is gone, which is told by others
 		}
-		amiss := append(o.amiss(hook{ifindex, Egress}, i.Name), o.amiss(hook{ifindex, Ingress}, i.Name)...)
-		if len(amiss) == 0 {
-			continue
+		why, err := o.amiss(h)
+		if err == nil && why != "" {
+			found = append(found, fmt.Sprintf("%s on the %s of %s had been %s", o.seats[h].name, h.direction, i.Name, why))
+			_, err = o.attach(h, o.seats[h], new(bool))
 		}
-		found = append(found, amiss...)
-		_, err = o.Attach(ifindex, o.wanted.bare[ifindex])
 		errs = append(errs, err)
 	}
 	return found, errors.Join(errs...)
 }
 
-// amiss says what is wrong with our program on a hook.
-func (o *hooks) amiss(h hook, name string) []string {
+// compare orders hooks by interface, egress first.
+func (h hook) compare(other hook) int {
+	return cmp.Or(cmp.Compare(h.ifindex, other.ifindex), cmp.Compare(h.direction, other.direction))
+}
+
+// amiss says what was done to our program on a hook; empty: nothing.
+func (o *hooks) amiss(h hook) (string, error) {
 	l, ok := o.links[h]
 	if !ok || l.ifindex() != h.ifindex {
-		return []string{fmt.Sprintf("the program on the %s of %s had been taken off", h.direction, name)}
+		return "taken off", nil
 	}
-	if o.pins == nil {
-		return nil
+	have, err := l.Info()
+	if err != nil {
+		return "", explain(err, "look at the link on %s", h)
 	}
-	if _, err := os.Stat(o.pins.linkPath(h)); errors.Is(err, os.ErrNotExist) {
-		return []string{fmt.Sprintf("the pin of the program on the %s of %s had been removed", h.direction, name)}
+	want, err := o.seats[h].program.Info()
+	if err != nil {
+		return "", explain(err, "look at the program for %s", h)
 	}
-	return nil
+	if id, _ := want.ID(); id != have.Program {
+		return "exchanged for another program", nil
+	}
+	if o.pins != nil {
+		if _, err := os.Stat(o.pins.linkPath(h)); errors.Is(err, os.ErrNotExist) {
+			return "left without its pin", nil
+		}
+	}
+	return "", nil
 }

@@ -11,12 +11,89 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
 	"crem.dev/crem/agent/bpf"
 	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/test/netns"
 )
+
+// pinFolder is what somebody with a shell can reach.
+type pinFolder struct {
+	t   *testing.T
+	dir string
+}
+
+func (p pinFolder) pinned(name string) *ebpf.Map {
+	p.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(p.dir, "maps-*", name))
+	if err != nil || len(paths) != 1 {
+		p.t.Fatalf("%s: %q, %v", name, paths, err)
+	}
+	m, err := ebpf.LoadPinnedMap(paths[0], nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func (p pinFolder) empty(name string) func() {
+	return func() {
+		m := p.pinned(name)
+		var key []byte
+		for m.NextKey(nil, &key) == nil {
+			if err := m.Delete(key); err != nil {
+				p.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (p pinFolder) pin(ifindex int, direction bpf.Direction) string {
+	return filepath.Join(p.dir, "links", fmt.Sprintf("%d-%s", ifindex, direction))
+}
+
+func (p pinFolder) onLink(ifindex int, direction bpf.Direction, harm func(link.Link) error) func() {
+	return func() {
+		l, err := link.LoadPinnedLink(p.pin(ifindex, direction), nil)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		defer l.Close()
+		if err := harm(l); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+func (p pinFolder) takeOff(ifindex int, direction bpf.Direction) func() {
+	return p.onLink(ifindex, direction, link.Link.Detach)
+}
+
+// exchange puts a program in place of ours that lets everything pass.
+func (p pinFolder) exchange(ifindex int, direction bpf.Direction) func() {
+	return p.onLink(ifindex, direction, func(l link.Link) error {
+		const next = -1 // TCX_NEXT
+		other, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+			Name: "another", Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, next), asm.Return()},
+		})
+		if err != nil {
+			return err
+		}
+		defer other.Close()
+		return l.Update(other)
+	})
+}
+
+func (p pinFolder) unpin(ifindex int, direction bpf.Direction) func() {
+	return func() {
+		if err := os.Remove(p.pin(ifindex, direction)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
 
 // G04: whatever somebody takes away from the kernel by hand, or puts there, is found and made as it was, and told once; nothing else is touched.
 func TestG04_DriftIsRepaired(t *testing.T) {
@@ -58,71 +135,31 @@ func TestG04_DriftIsRepaired(t *testing.T) {
 	if found := repair(); len(found) > 0 {
 		t.Fatalf("found %q where nobody changed anything", found)
 	}
-	pinned := func(name string) *ebpf.Map {
-		t.Helper()
-		paths, err := filepath.Glob(filepath.Join(pinDir, "maps-*", name))
-		if err != nil || len(paths) != 1 {
-			t.Fatalf("%s: %q, %v", name, paths, err)
-		}
-		m, err := ebpf.LoadPinnedMap(paths[0], nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { m.Close() })
-		return m
-	}
-	empty := func(name string) func() {
-		return func() {
-			m := pinned(name)
-			var key []byte
-			for m.NextKey(nil, &key) == nil {
-				if err := m.Delete(key); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	pin := func(direction bpf.Direction) string {
-		return filepath.Join(pinDir, "links", fmt.Sprintf("%d-%s", w.up, direction))
-	}
-	takeOff := func(direction bpf.Direction) func() {
-		return func() {
-			l, err := link.LoadPinnedLink(pin(direction), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			if err := l.Detach(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	pins := pinFolder{t, pinDir}
 	for _, step := range []struct {
 		harm func()
 		says string
 	}{
-		{empty("crem_members"), "of the addresses that may send CREM messages 2 were missing or wrong, 0 not ours"},
-		{empty("crem_served"), "served on the path 1 were"},
-		{empty("crem_local"), "addresses of this node 1 were"},
-		{empty("crem_ports"), "CREM ports 1 were"},
-		{empty("crem_flow_index"), "of the flows that are restored 1 had no entry"},
+		{pins.empty("crem_members"), "of the addresses that may send CREM messages 2 were missing or wrong, 0 not ours"},
+		{pins.empty("crem_served"), "served on the path 1 were"},
+		{pins.empty("crem_local"), "addresses of this node 1 were"},
+		{pins.empty("crem_ports"), "CREM ports 1 were"},
+		{pins.empty("crem_flow_index"), "of the flows that are restored 1 had no entry"},
 		{func() {
-			if err := pinned("crem_ports").Put(uint16(52001), uint32(1)); err != nil {
+			if err := pins.pinned("crem_ports").Put(uint16(52001), uint32(1)); err != nil {
 				t.Fatal(err)
 			}
 		}, "CREM ports 0 were missing or wrong, 1 not ours"},
 		{func() {
-			if err := pinned("crem_transports").Put(uint32(0), make([]byte, pinned("crem_transports").ValueSize())); err != nil {
+			if err := pins.pinned("crem_transports").Put(uint32(0), make([]byte, pins.pinned("crem_transports").ValueSize())); err != nil {
 				t.Fatal(err)
 			}
 		}, "transports that are recognised"},
-		{takeOff(bpf.Ingress), "the program on the ingress of "},
-		{takeOff(bpf.Egress), "the program on the egress of "},
-		{func() {
-			if err := os.Remove(pin(bpf.Ingress)); err != nil {
-				t.Fatal(err)
-			}
-		}, "the pin of the program on the ingress of "},
+		{pins.takeOff(w.up, bpf.Ingress), "crem_ingress on the ingress of up0 had been taken off"},
+		{pins.takeOff(w.up, bpf.Egress), "crem_egress on the egress of up0 had been taken off"},
+		{pins.exchange(w.up, bpf.Ingress), "crem_ingress on the ingress of up0 had been exchanged"},
+		{pins.exchange(w.up, bpf.Egress), "crem_egress on the egress of up0 had been exchanged"},
+		{pins.unpin(w.up, bpf.Ingress), "crem_ingress on the ingress of up0 had been left without its pin"},
 	} {
 		step.harm()
 		if found := repair(); len(found) != 1 || !strings.Contains(found[0], step.says) {

@@ -47,8 +47,7 @@ func Load(config Config) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Objects{config: config, hooks: hooks{links: map[hook]*attachedLink{}},
-		keys: map[int]packet.FlowKey{}, live: map[packet.FlowKey]int{}, wanted: wanted{bare: map[int]bool{}}}
+	o := &Objects{config: config, hooks: newHooks(), keys: map[int]packet.FlowKey{}, live: map[packet.FlowKey]int{}}
 	if err := o.load(); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}

@@ -46,15 +46,16 @@ type TunnelPlan struct {
 
 // TunnelConfig is what the programs are loaded with.
 type TunnelConfig struct {
-	Mark   uint32        // of injected frames; default DefaultMark
-	PinDir string        // folder of the agent's pins; empty: all ends with the process
-	Period time.Duration // of Alternate Marking; default a second
+	Mark    uint32        // of injected frames; default DefaultMark
+	PinDir  string        // folder of the agent's pins; empty: all ends with the process
+	Period  time.Duration // of Alternate Marking; default a second
+	Uplinks *Objects      // whose programs see inner packets, also where they are attached later; nil: there are none
 }
 
 // tellEvery is how often a flow's marks of one level are told.
 const tellEvery = 5 * time.Millisecond
 
-// Tunnels are the loaded programs of tunnels and their maps. Set, Attach, Detach and Close are for one caller at a time, the other
+// Tunnels are the loaded programs of tunnels and their maps. Set, Attach, Detach, Repair and Close are for one caller at a time, the other
 // methods for any.
 type Tunnels struct {
 	hooks
@@ -66,6 +67,7 @@ type Tunnels struct {
 	marks   *ringbuf.Reader
 
 	mu    sync.Mutex
+	plan  *TunnelPlan // that the kernel took; nil: none yet
 	index map[Tunnel]uint32
 	free  []uint32 // the longest unused first
 }
@@ -96,7 +98,7 @@ func tunnelDir(pinDir string) string { return filepath.Join(pinDir, "tunnels") }
 // LoadTunnels loads the programs. What an earlier agent with the same PinDir takes from tunnels stays as it is until Set; nothing
 // goes into a tunnel before Lease. Errors are of type *Error.
 func LoadTunnels(c TunnelConfig) (*Tunnels, error) {
-	t := &Tunnels{hooks: hooks{links: map[hook]*attachedLink{}}, index: map[Tunnel]uint32{}}
+	t := &Tunnels{hooks: newHooks(), index: map[Tunnel]uint32{}}
 	if err := t.load(c); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -151,6 +153,9 @@ func (t *Tunnels) load(c TunnelConfig) error {
 		t.entries[i].until.Store(0)
 		t.chances[i].until.Store(0)
 		t.free = append(t.free, uint32(i))
+	}
+	if c.Uplinks != nil {
+		c.Uplinks.inner = &t.hooks
 	}
 	if t.pins == nil {
 		return nil
@@ -238,18 +243,12 @@ func (t *Tunnels) Set(plan TunnelPlan) error {
 			t.index[w] = t.enter(w)
 		}
 	}
-	ends, err := difference(t.kernel.CremWanEnds, t.endsOf(plan))
+	c, err := t.compare(plan)
 	if err != nil {
 		return err
 	}
-	places, err := difference(t.kernel.CremWanPlaces, t.placesOf(plan))
-	if err != nil {
+	if err := c.carryOut(); err != nil {
 		return err
-	}
-	for _, step := range []func() error{ends.add, places.add, places.remove, ends.remove} {
-		if err := step(); err != nil {
-			return err
-		}
 	}
 	for w, i := range t.index {
 		if !slices.Contains(wanted, w) {
@@ -257,6 +256,31 @@ func (t *Tunnels) Set(plan TunnelPlan) error {
 			t.chances[i].until.Store(0)
 			delete(t.index, w)
 			t.free = append(t.free, i)
+		}
+	}
+	t.plan = &plan
+	return nil
+}
+
+// tunnelChange is what makes the maps of the plan the wanted ones.
+type tunnelChange struct {
+	ends   *change[wanEnds, wanEnd]
+	places *change[wanNetmask, wanPlace]
+}
+
+// compare reads the maps of the plan.
+func (t *Tunnels) compare(plan TunnelPlan) (c tunnelChange, err error) {
+	if c.ends, err = difference(t.kernel.CremWanEnds, t.endsOf(plan)); err != nil {
+		return c, err
+	}
+	c.places, err = difference(t.kernel.CremWanPlaces, t.placesOf(plan))
+	return c, err
+}
+
+func (c *tunnelChange) carryOut() error {
+	for _, step := range []func() error{c.ends.add, c.places.add, c.places.remove, c.ends.remove} {
+		if err := step(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -292,15 +316,29 @@ func (t *Tunnels) enter(w Tunnel) uint32 {
 	i := t.free[0]
 	t.free = t.free[1:]
 	e := &t.entries[i]
-	e.until.Store(0)
 	e.hop.Store(0)
 	e.ifindex.Store(0)
 	e.asked.Store(0)
-	e.mtu, e.port, e.local, e.remote, e.mode = uint32(w.MTU), w.Port, w.Local.As16(), w.Remote.As16(), 0
-	if w.Compatibility {
-		e.mode = 1
-	}
+	e.fill(w)
 	return i
+}
+
+// fill writes what stays of an entry, with the tunnel closed.
+func (e *tunnelEntry) fill(w Tunnel) {
+	e.until.Store(0)
+	e.mtu, e.port, e.local, e.remote, e.mode = uint32(w.MTU), w.Port, w.Local.As16(), w.Remote.As16(), w.mode()
+}
+
+// is reports whether an entry has what stays of it.
+func (e *tunnelEntry) is(w Tunnel) bool {
+	return e.mtu == uint32(w.MTU) && e.port == w.Port && e.local == w.Local.As16() && e.remote == w.Remote.As16() && e.mode == w.mode()
+}
+
+func (w Tunnel) mode() uint16 {
+	if w.Compatibility {
+		return 1
+	}
+	return 0
 }
 
 func endsOf(w Tunnel) wanEnds { return wanEnds{Local: w.Local.As16(), Remote: w.Remote.As16()} }

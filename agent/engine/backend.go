@@ -57,6 +57,8 @@ type Tunnels interface {
 	Detach(ifindex int) error
 	Attached() []int
 	Set(bpf.TunnelPlan) error
+	// Repair makes what somebody else changed as Attach and Set made it, and gives a sentence for each difference.
+	Repair() (found []string, err error)
 	Lease(t bpf.Tunnel, until time.Duration)
 	Leased(t bpf.Tunnel) (until time.Duration, ifindex int)
 	Asked(bpf.Tunnel) time.Duration // when the last request went into it; 0: none did
@@ -79,6 +81,8 @@ type Tunnels interface {
 type Linux struct {
 	PinDir string // bpffs folder in which links and maps outlive the agent; empty: nothing is pinned
 	Mark   uint32 // packet mark of injected frames; 0: the default
+	// Management gives the addresses that the node itself needs; the interfaces that lead there are uplinks only by name. nil: there are none.
+	Management func() []netip.Addr
 
 	objects    *bpf.Objects
 	workers    int
@@ -139,7 +143,7 @@ func (l *Linux) Tunnels() (Tunnels, error) {
 	if l.tunnels != nil {
 		return l.tunnels, nil
 	}
-	tunnels, err := bpf.LoadTunnels(bpf.TunnelConfig{Mark: l.Mark, PinDir: l.PinDir, Period: markingPeriod})
+	tunnels, err := bpf.LoadTunnels(bpf.TunnelConfig{Mark: l.Mark, PinDir: l.PinDir, Period: markingPeriod, Uplinks: l.objects})
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +224,11 @@ func (l *Linux) Queued(ifindex int) (int64, error) { return uplink.Queued(ifinde
 
 // FindUplinks implements Backend.
 func (l *Linux) FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error) {
-	return uplink.Find(uplink.Config{Names: names, Remote: remote})
+	c := uplink.Config{Names: names, Remote: remote}
+	if l.Management != nil {
+		c.Management = l.Management()
+	}
+	return uplink.Find(c)
 }
 
 // WatchUplinks implements Backend.

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -34,7 +35,9 @@ func (e *Engine) repairKernel(said string) string {
 		return said
 	}
 	found, err := e.backend.Repair()
+	inTunnels, tunnelErr := e.tunnels.repair()
 	e.mu.Unlock()
+	found, err = append(found, inTunnels...), errors.Join(err, tunnelErr)
 	e.repaired.Add(uint64(len(found)))
 	if len(found) > 0 && e.opts.Drift != nil {
 		e.opts.Drift(found)

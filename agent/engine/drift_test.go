@@ -38,3 +38,42 @@ func TestG04_DriftIsTold(t *testing.T) {
 		t.Errorf("still %q", said)
 	}
 }
+
+// G04: the programs of tunnels are compared too. What can not be repaired there is told, in the log and by the status of a tunnel that is not up, until it can.
+func TestG04_DriftOfTunnelsIsTold(t *testing.T) {
+	b := newTunnelBench(t, false)
+	e := b.w.e
+	var told []string
+	e.opts.Drift = func(found []string) { told = append(told, found...) }
+	e.opts.Notice = func(text string) { told = append(told, text) }
+	b.kernel.amiss = []string{"a"}
+	if said := e.repairKernel(""); said != "" || !slices.Equal(told, []string{"a"}) || e.repaired.Load() != 1 {
+		t.Errorf("%q, told %q, counted %d", said, told, e.repaired.Load())
+	}
+	told, b.kernel.amiss, b.kernel.broken = nil, nil, errors.New("no")
+	e.repairKernel("")
+	if len(told) != 1 || !strings.Contains(told[0], "tried again: no") {
+		t.Errorf("told %q", told)
+	}
+	if p := e.Overview().Tunnels[0].Problem; !strings.Contains(p, "tried again: no") {
+		t.Errorf("the tunnel says %q", p)
+	}
+	b.kernel.broken = nil
+	e.repairKernel("")
+	if p := e.Overview().Tunnels[0].Problem; strings.Contains(p, "tried again: no") {
+		t.Errorf("the tunnel still says %q", p)
+	}
+}
+
+// What went with its interface is not repaired: the interface may come back for something else.
+func TestG04_UplinksThatAreGoneAreLeft(t *testing.T) {
+	b := newTunnelBench(t, false)
+	two := tunnelled(true)
+	two.Domains[0].Uplinks = []string{"wan0", "wan1"}
+	b.use(t, two)
+	b.kernel.attached = []int{7} // wan1, 8, is unplugged, and its link is dead
+	b.use(t, tunnelled(true))
+	if !slices.Equal(b.kernel.detached, []int{8}) {
+		t.Errorf("given up: %v", b.kernel.detached)
+	}
+}

@@ -106,6 +106,7 @@ func (k *kernel) Attach(u uplink.Uplink) (string, error) {
 }
 func (k *kernel) Detach(i int) error                   { k.detached = append(k.detached, i); return nil }
 func (k *kernel) Attached() []int                      { return k.attached }
+func (k *kernel) Repair() ([]string, error)            { return nil, nil }
 func (k *kernel) Counters() (map[string]uint64, error) { return nil, nil }
 func (k *kernel) FindUplinks(names []string, _ []netip.Prefix) (uplink.Facts, error) {
 	f := uplink.Facts{Local: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}

@@ -39,6 +39,7 @@ type tunnels struct {
 	mu      sync.Mutex
 	kernel  Tunnels // nil: not loaded
 	failed  string  // why it is not, though it is wanted
+	amiss   string  // why it is not what it should be, though it was
 	ways    []*way
 	byEnds  map[packet.Ends]*tunnel // wanted ones, by local and remote address
 	inForce bpf.TunnelPlan          // what the kernel has
@@ -195,6 +196,20 @@ func (t *tunnels) load(e *Engine) {
 		t.cells = s.Cells
 	}
 	go e.tellMarks(kernel) // ends with the kernel's programs
+}
+
+// repair makes the kernel's programs of tunnels as they should be.
+func (t *tunnels) repair() (found []string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.amiss = ""
+	if t.kernel == nil {
+		return nil, nil
+	}
+	if found, err = t.kernel.Repair(); err != nil {
+		t.amiss = "somebody else changed the programs of tunnels in the kernel, to repair them is tried again: " + err.Error()
+	}
+	return found, err
 }
 
 // choose makes each way lead through its first tunnel with a lease, and reports whether that changed any.
@@ -541,6 +556,8 @@ func (t *tunnels) problem(w *way) string {
 		return fmt.Sprintf("no gateway of site %s has an address of the same IP version: flows leave outside of tunnels", w.site)
 	case t.leaving:
 		return "waits until other sites have left the tunnels of the configuration before"
+	case t.amiss != "":
+		return t.amiss
 	case t.uplinks.problem() != "":
 		return t.uplinks.problem()
 	}

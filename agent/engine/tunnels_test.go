@@ -27,11 +27,14 @@ type passages struct {
 	promised   time.Duration
 	limits     map[bpf.TunnelFlow]int64
 	attached   []int
+	detached   []int
 	refuses    int  // the uplink that does not get the programs
 	noWay      bool // no request has left
 	beside     bool // requests leave beside the tunnel
 	cells      [4][4]uint64
 	busy       func()        // the kernel takes its time
+	amiss      []string      // what somebody changed
+	broken     error         // why it can not be repaired
 	marksUntil time.Duration // the last chances hold so long
 	chances    map[bpf.Tunnel][2]float64
 	counted
@@ -44,6 +47,7 @@ func (p *passages) wait() {
 	}
 }
 func (p *passages) Set(x bpf.TunnelPlan) error { p.wait(); p.plan = x; return nil }
+func (p *passages) Repair() ([]string, error)  { return p.amiss, p.broken }
 func (p *passages) Lease(t bpf.Tunnel, until time.Duration) {
 	p.leases[t] = until
 }
@@ -68,6 +72,7 @@ func (p *passages) Attach(ifindex int) (bpf.Attachment, error) {
 	return bpf.Attachment{}, nil
 }
 func (p *passages) Detach(ifindex int) error {
+	p.detached = append(p.detached, ifindex)
 	p.attached = slices.DeleteFunc(p.attached, func(x int) bool { return x == ifindex })
 	return nil
 }

@@ -39,11 +39,17 @@ func (t *tunnels) attach(next *snapshot) {
 			}
 		}
 	}
+	attached := t.kernel.Attached()
+	for index := range t.uplinks.problems {
+		if next.uplinkOf(index) == nil && !slices.Contains(attached, index) {
+			_ = t.kernel.Detach(index) // it went with its interface, which may come back for something else
+		}
+	}
 	t.uplinks.problems = problems
 	if t.waiting {
 		return // the whole configuration may know more uplinks
 	}
-	for _, index := range t.kernel.Attached() {
+	for _, index := range attached {
 		if _, waits := t.uplinks.left[index]; !waits && next.uplinkOf(index) == nil {
 			t.uplinks.left[index] = t.kernel.Promised()
 		}
