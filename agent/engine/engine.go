@@ -126,7 +126,7 @@ func (e *Engine) apply(cfg *Config) ([]ItemResult, error) {
 	}
 	cfg, e.facts = e.secure(cfg, facts), facts
 	old := e.snap.Load()
-	next := &snapshot{cfg: cfg, local: make(map[netip.Addr]bool, len(facts.Local))}
+	next := &snapshot{cfg: cfg, local: make(map[netip.Addr]bool, len(facts.Local)), excluded: facts.Excluded}
 	for _, a := range facts.Local {
 		next.local[a] = true
 	}
@@ -257,7 +257,8 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 	return w, nil
 }
 
-// findUplinks asks the system for every domain's interfaces and joins the answers.
+// findUplinks asks the system for every domain's interfaces and joins the answers. What is named and can not be taken is among the results, and other
+// interfaces that lead to another site and were not taken are among the facts.
 func (e *Engine) findUplinks(cfg *Config) (uplink.Facts, []ItemResult) {
 	var all uplink.Facts
 	var results []ItemResult
@@ -281,10 +282,15 @@ func (e *Engine) findUplinks(cfg *Config) (uplink.Facts, []ItemResult) {
 					r.Reason = agentapi.ReasonInterfaceNotFound
 				}
 				results = append(results, r)
+			} else if !slices.ContainsFunc(all.Excluded, func(y uplink.Exclusion) bool { return y.Name == x.Name }) {
+				all.Excluded = append(all.Excluded, x)
 			}
 		}
 		all.Local = facts.Local
 	}
+	all.Excluded = slices.DeleteFunc(all.Excluded, func(x uplink.Exclusion) bool { // another domain took it
+		return slices.ContainsFunc(all.Uplinks, func(u uplink.Uplink) bool { return u.Name == x.Name })
+	})
 	return all, results
 }
 

@@ -11,6 +11,7 @@ import (
 	"crem.dev/crem/agent/csf"
 	"crem.dev/crem/agent/packet"
 	"crem.dev/crem/agent/roce"
+	"crem.dev/crem/agent/uplink"
 )
 
 // leastBurstGap: a tap hands over what it has once a millisecond (packet.TapConfig.Retire), late by a scheduling delay of the worker. A flow
@@ -27,6 +28,8 @@ type snapshot struct {
 	ends    map[packet.Ends]bool // outer addresses of what arrives in tunnels, and of what leaves in them
 	limiter limiter              // of flows in tunnels; nil: there are none
 	results []ItemResult         // what became of the configuration's items
+
+	excluded []uplink.Exclusion // interfaces that lead to another site and are no uplinks
 
 	transports *roce.Transports // that are recognised
 

@@ -226,6 +226,9 @@ func (e *Engine) describe(s *agentapi.Status, snap *snapshot) {
 			s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: r.Uplink, Reason: r.Reason, Problem: r.Problem})
 		}
 	}
+	for _, x := range snap.excluded {
+		s.Excluded = append(s.Excluded, agentapi.Exclusion{Name: x.Name, Why: x.Why})
+	}
 }
 
 // reports is what the domain's Path Reporter does here, and what it does not do.

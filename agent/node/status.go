@@ -36,7 +36,7 @@ type facts struct {
 func (f *facts) status() v1alpha1.CREMNodeStatus {
 	s := v1alpha1.CREMNodeStatus{
 		ObservedGeneration: f.desired.Generation, MemoryLimitBytes: f.path.Memory.Limit, BootID: cut(f.bootID, 36), AgentVersion: cut(f.version, 64),
-		Domains: f.domains(), Uplinks: f.uplinks(), Capabilities: f.capabilities(),
+		Domains: f.domains(), Uplinks: f.uplinks(), Excluded: f.excluded(), Capabilities: f.capabilities(),
 	}
 	if f.failure == nil {
 		s.AppliedGeneration = f.path.AppliedGeneration
@@ -110,6 +110,16 @@ func (f *facts) uplinks() []v1alpha1.NodeUplinkStatus {
 		}
 	}
 	slices.SortFunc(list, func(a, b v1alpha1.NodeUplinkStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return list[:min(len(list), 64)]
+}
+
+// excluded are the interfaces that might have been uplinks, by name.
+func (f *facts) excluded() []v1alpha1.NodeExcludedInterface {
+	var list []v1alpha1.NodeExcludedInterface
+	for _, x := range f.path.Excluded {
+		list = append(list, v1alpha1.NodeExcludedInterface{Name: cut(x.Name, 15), Why: cut(x.Why, 256)})
+	}
+	slices.SortFunc(list, func(a, b v1alpha1.NodeExcludedInterface) int { return cmp.Compare(a.Name, b.Name) })
 	return list[:min(len(list), 64)]
 }
 

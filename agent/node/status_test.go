@@ -5,6 +5,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -93,6 +94,17 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// G13: which interfaces might have been uplinks, and why they are none, is in the status, by name, and nothing is amiss for that.
+func TestG13_ExcludedInterfacesAreTold(t *testing.T) {
+	f := good()
+	f.path.Excluded = []agentapi.Exclusion{{Name: "mgmt0", Why: "It leads to 203.0.113.10."}, {Name: "lo", Why: "It is a loopback interface."}}
+	s := f.status()
+	want := []v1alpha1.NodeExcludedInterface{{Name: "lo", Why: "It is a loopback interface."}, {Name: "mgmt0", Why: "It leads to 203.0.113.10."}}
+	if !slices.Equal(s.Excluded, want) || !meta.IsStatusConditionTrue(s.Conditions, "Ready") {
+		t.Errorf("%+v, %+v", s.Excluded, s.Conditions)
+	}
+}
+
 // TestStatusFitsItsSchema: whatever the data path says, no field is longer than the API server takes, no list has an entry twice.
 func TestStatusFitsItsSchema(t *testing.T) {
 	f := good()
@@ -100,6 +112,7 @@ func TestStatusFitsItsSchema(t *testing.T) {
 	f.bootID, f.version, f.failure, f.probe.Kernel = long, long, errors.New(long), long
 	for i := range 200 {
 		f.path.Uplinks = append(f.path.Uplinks, agentapi.Uplink{Name: fmt.Sprint("wan", i%100), Why: long, Problem: long, Reason: "AttachFailed"})
+		f.path.Excluded = append(f.path.Excluded, agentapi.Exclusion{Name: fmt.Sprint("veth", i), Why: long})
 		f.probe.Features = append(f.probe.Features, probe.Check{Name: "x", State: probe.Missing, Without: long})
 	}
 	s := f.status()
@@ -109,6 +122,9 @@ func TestStatusFitsItsSchema(t *testing.T) {
 			t.Errorf("uplink %s: %d, %d", u.Name, len(u.Why), len(u.Message))
 		}
 		seen[u.Name] = true
+	}
+	if len(s.Excluded) != 64 || len(s.Excluded[0].Why) > 256 {
+		t.Errorf("%d excluded interfaces", len(s.Excluded))
 	}
 	if len(s.Uplinks) > 64 || len(s.BootID) > 36 || len(s.AgentVersion) > 64 || len(s.Domains[0].Message) > 1024 || len(s.Capabilities.Kernel) > 128 || len(s.Capabilities.Missing) != 1 || len(s.Capabilities.Missing[0]) > 256 {
 		t.Errorf("too long: %d uplinks", len(s.Uplinks))

@@ -26,9 +26,11 @@ import (
 type Options struct {
 	Uplinks []string       // names; with Remote and no names: the interfaces that route there
 	Remote  []netip.Prefix // of the other sites
-	K       int            // largest block of the profiles; 0: 32, the default
-	Tunnels bool           // a domain has spec.wan. Where repairs fit an uplink, source packets fit tunnels of the same outer IP version
-	PinDir  string
+	// Management are addresses that the node itself needs; the interfaces that lead there are uplinks only by name.
+	Management []netip.Addr
+	K          int  // largest block of the profiles; 0: 32, the default
+	Tunnels    bool // a domain has spec.wan. Where repairs fit an uplink, source packets fit tunnels of the same outer IP version
+	PinDir     string
 }
 
 const defaultK = 32
@@ -49,7 +51,7 @@ func Run(o Options) *Report {
 	}
 	if len(o.Uplinks) == 0 && len(o.Remote) == 0 {
 		r.UplinkNote = "No uplink was looked at: name domains with -f, or interfaces with --uplink."
-	} else if facts, err := uplink.Find(uplink.Config{Names: o.Uplinks, Remote: o.Remote}); err != nil {
+	} else if facts, err := uplink.Find(uplink.Config{Names: o.Uplinks, Remote: o.Remote, Management: o.Management}); err != nil {
 		r.UplinkNote = "The uplinks could not be looked at: " + err.Error() + "."
 	} else {
 		r.addUplinks(facts)

@@ -81,7 +81,7 @@ func TestG13_ChosenByRoute(t *testing.T) {
 	}
 }
 
-// By name also unlikely interfaces are taken, the impossible ones never, and a missing one is told.
+// By name also unlikely interfaces are taken, the impossible ones never; a missing one is told, and those that lead to another site without a name.
 func TestG13_ChosenByName(t *testing.T) {
 	f := hall().choose(Config{
 		Names:  []string{"vethpod", "enp3s0f0np0", "wan0", "mgmt0", "eth4", "wg0", "ib0", "lo", "wan9", "port6", "idle0"},
@@ -91,8 +91,11 @@ func TestG13_ChosenByName(t *testing.T) {
 	if d := cmp.Diff([]string{"idle0", "mgmt0", "port6", "vethpod", "wan0", "wg0"}, taken); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]string{"eth4", "ib0", "lo", "wan9"}, excluded); d != "" {
+	if d := cmp.Diff([]string{"bond0", "br0", "eth4", "ib0", "ipsec0", "lo", "vlan11", "vxlan9", "wan9"}, excluded); d != "" {
 		t.Error(d)
+	}
+	if why := f.Excluded[0].Why; why != "It routes to 10.2.0.0/16. It is not named in the domain's uplinks." {
+		t.Error(why)
 	}
 }
 
@@ -112,13 +115,6 @@ func TestXFRMInterface(t *testing.T) {
 		if c.under > 0 && (esp(u.MTU) > c.under || u.MTU < c.own && esp(u.MTU+1) <= c.under) {
 			t.Errorf("own %d, under %d: %d octets make %d", c.own, c.under, u.MTU, esp(u.MTU))
 		}
-	}
-}
-
-func TestManagementAllowed(t *testing.T) {
-	f := hall().choose(Config{Remote: prefixes("10.2.0.0/16"), AllowManagement: true})
-	if taken, _ := names(f); !cmp.Equal(taken, []string{"bond0", "br0", "ipsec0", "mgmt0", "vlan11", "wan0"}) {
-		t.Errorf("%v", taken)
 	}
 }
 

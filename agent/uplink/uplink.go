@@ -19,9 +19,8 @@ type Config struct {
 	// Remote are the prefixes of the other sites.
 	Remote []netip.Prefix
 	// Management are addresses that the node itself needs (the API server): the interfaces that route to them are
-	// taken only by name, or with AllowManagement.
-	Management      []netip.Addr
-	AllowManagement bool
+	// taken only by name.
+	Management []netip.Addr
 }
 
 // Uplink is an interface that was taken.
@@ -41,7 +40,7 @@ const NoInterface = "There is no interface of this name."
 // Exclusion is an interface that was named, or routes to another site, and was not taken.
 type Exclusion struct {
 	Name string
-	Why  string // one sentence
+	Why  string // one sentence, or two
 }
 
 // Facts are what Find found.
@@ -96,32 +95,41 @@ func (w *world) choose(c Config) Facts {
 }
 
 func (w *world) chooseNamed(c Config, f *Facts) {
-	taken := map[int]bool{}
+	named := map[int]bool{} // by place
 	for _, name := range c.Names {
 		i := slices.IndexFunc(w.ifaces, func(i iface) bool { return i.name == name || slices.Contains(i.names, name) })
 		if i < 0 {
 			f.Excluded = append(f.Excluded, Exclusion{name, NoInterface})
 			continue
 		}
+		known := named[i]
+		named[i] = true
 		if why := w.ifaces[i].impossible(); why != "" {
 			f.Excluded = append(f.Excluded, Exclusion{name, why})
-			continue
-		}
-		if !taken[i] {
-			taken[i] = true
+		} else if !known {
 			f.Uplinks = append(f.Uplinks, w.ifaces[i].uplink("It is named in the domain's uplinks."))
+		}
+	}
+	for i := range w.ifaces {
+		if leads := w.leads(c, w.ifaces[i].index); len(leads) > 0 && !named[i] {
+			f.Excluded = append(f.Excluded, Exclusion{w.ifaces[i].name, routesTo(leads) + " It is not named in the domain's uplinks."})
 		}
 	}
 }
 
+// leads are the remote prefixes that an interface leads to.
+func (w *world) leads(c Config, index int) (leads []netip.Prefix) {
+	for _, p := range c.Remote {
+		if slices.Contains(w.routes[p], index) {
+			leads = append(leads, p)
+		}
+	}
+	return leads
+}
+
 func (w *world) chooseRouted(c Config, f *Facts) {
 	for _, i := range w.ifaces {
-		var leads []netip.Prefix
-		for _, p := range c.Remote {
-			if slices.Contains(w.routes[p], i.index) {
-				leads = append(leads, p)
-			}
-		}
+		leads := w.leads(c, i.index)
 		if len(leads) == 0 {
 			continue
 		}
@@ -129,7 +137,7 @@ func (w *world) chooseRouted(c Config, f *Facts) {
 		if why == "" {
 			why = i.unlikely()
 		}
-		if to, ok := w.manage[i.index]; ok && why == "" && !c.AllowManagement {
+		if to, ok := w.manage[i.index]; ok && why == "" {
 			why = fmt.Sprintf("It leads to %v, which this node itself needs; name it in the domain's uplinks to take it.", to)
 		}
 		if why != "" {

@@ -19,7 +19,7 @@ const (
 	longest   = time.Second
 )
 
-// Watch calls changed after interfaces, addresses or routes changed, until ctx ends; it then returns nil. A call tells
+// Watch calls changed after interfaces, addresses, routes or rules changed, until ctx ends; it then returns nil. A call tells
 // that something may be different, not what. An error means that the kernel can't be watched (any longer).
 func Watch(ctx context.Context, changed func()) error {
 	events, err := openEvents()
@@ -87,6 +87,7 @@ func openEvents() (*os.File, error) {
 	groups := uint32(0)
 	for _, g := range []int{
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
 	} {
 		groups |= 1 << (g - 1)
 	}

@@ -295,6 +295,12 @@ type CREMNodeStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Uplinks []NodeUplinkStatus `json:"uplinks,omitempty"`
+	// excluded are interfaces that lead to another site, that no domain names, and that are no uplinks, with the reason; the first 64 by name.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Excluded []NodeExcludedInterface `json:"excluded,omitempty"`
 	// capabilities of the node's kernel, as the agent found them.
 	// +optional
 	Capabilities *NodeCapabilities `json:"capabilities,omitempty"`
@@ -363,6 +369,20 @@ type NodeUplinkStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MTU int32 `json:"mtu,omitempty"`
+}
+
+// NodeExcludedInterface is an interface that might have been an uplink.
+type NodeExcludedInterface struct {
+	// name of the interface.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=15
+	Name string `json:"name"`
+	// why it is no uplink, and what to write to take it, where that is possible.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Why string `json:"why"`
 }
 
 // NodeCapabilities says what the node's kernel can do for the data path.

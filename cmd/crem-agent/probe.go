@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"crem.dev/crem/agent/node"
 	"crem.dev/crem/agent/probe"
@@ -35,6 +36,9 @@ else 1.`,
 			o := probe.Options{Uplinks: uplinks, PinDir: pinDir}
 			if err := addDomains(&o, files); err != nil {
 				return err
+			}
+			if api, err := rest.InClusterConfig(); err == nil { // else nothing is known of an API server
+				o.Management = node.APIServer(api)()
 			}
 			report := probe.Run(o)
 			if err := printReport(cmd, report, output); err != nil {

@@ -221,9 +221,13 @@ func run(ctx context.Context, o *runOptions, logTo io.Writer) error {
 	}
 	var a agent
 	pinDir := o.pins(log)
+	backend := &engine.Linux{PinDir: pinDir}
+	if o.api != nil {
+		backend.Management = node.APIServer(o.api)
+	}
 	eng := engine.New(engine.Options{
 		Node: o.node, Version: version.Version, Workers: o.workers, Memory: o.memoryBytes, Realtime: o.realtime,
-		Backend: &engine.Linux{PinDir: pinDir}, Changed: func() { a.Notice() },
+		Backend: backend, Changed: func() { a.Notice() },
 		Notice: func(text string) { log.Info(text) }, Drift: func(found []string) { a.Drifted(found) },
 	})
 	if a, err = o.newAgent(eng, pinDir, log); err != nil {

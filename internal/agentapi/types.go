@@ -13,6 +13,7 @@ type Status struct {
 	Generation        int64             `json:"generation"`        // of the configuration that the agent was told
 	AppliedGeneration int64             `json:"appliedGeneration"` // of the configuration that the data path obeys
 	Uplinks           []Uplink          `json:"uplinks"`
+	Excluded          []Exclusion       `json:"excluded,omitempty"` // interfaces that lead to another site, are not named and were not taken
 	Domains           []Domain          `json:"domains"`
 	Workers           []Worker          `json:"workers"`
 	Counters          map[string]uint64 `json:"counters"` // every counter of the data path that is not a drop, by name
@@ -55,6 +56,12 @@ type Uplink struct {
 	Attached bool   `json:"attached"` // programs attached and tap open
 	Reason   string `json:"reason"`
 	Problem  string `json:"problem,omitempty"`
+}
+
+// Exclusion is one interface that was not taken.
+type Exclusion struct {
+	Name string `json:"name"`
+	Why  string `json:"why"` // one sentence, or two
 }
 
 // Domain is the state of one CREMDomain on this node.

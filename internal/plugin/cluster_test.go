@@ -41,8 +41,9 @@ func healthyNode() *v1alpha1.CREMNode {
 		ObservedGeneration: 7, AppliedGeneration: 7, AgentVersion: "v0.2.0", BootID: "b", MemoryLimitBytes: 1 << 30,
 		Conditions: conditions(cond("Programmed", "True", "Programmed", ""), cond("DataPathHealthy", "True", "Healthy", ""), cond("SecurityReady", "True", "Secured", ""),
 			cond("Ready", "True", "Ready", ""), cond("Degraded", "False", "NotDegraded", "")),
-		Domains: []v1alpha1.NodeItemStatus{{Name: "backbone", Programmed: true, Reason: "Applied"}},
-		Uplinks: []v1alpha1.NodeUplinkStatus{{Name: "wan0", Attached: true, Reason: "Applied", MTU: 9000, Why: "It is named in the domain's uplinks."}},
+		Domains:  []v1alpha1.NodeItemStatus{{Name: "backbone", Programmed: true, Reason: "Applied"}},
+		Uplinks:  []v1alpha1.NodeUplinkStatus{{Name: "wan0", Attached: true, Reason: "Applied", MTU: 9000, Why: "It is named in the domain's uplinks."}},
+		Excluded: []v1alpha1.NodeExcludedInterface{{Name: "wan1", Why: "It routes to 10.2.0.0/16. It is not named in the domain's uplinks."}},
 	}
 	return n
 }
@@ -101,7 +102,7 @@ func TestExplainCREMNode(t *testing.T) {
 		n    *v1alpha1.CREMNode
 		says []string
 	}{
-		{healthy, []string{"node gw1: Ready.\n", "Towards west of backbone", "12 flows, loss none, 20 ms"}},
+		{healthy, []string{"node gw1: Ready.\n", "No uplink: wan1", "not named in the domain's uplinks", "Towards west of backbone", "12 flows, loss none, 20 ms"}},
 		{failing, []string{
 			"Not ready (PartiallyProgrammed).", "Generation 8 is asked for and generation 7 is in force.", "Degraded is True (MissingCapability): SYS_NICE is missing",
 			"Uplink wan9 is not attached (InterfaceNotFound)", "Next: Create the interface", "crem-agent probe on node gw1",

@@ -333,6 +333,9 @@ func explainNode(s *agentapi.Status) explanation {
 	for _, u := range s.Uplinks {
 		e.details = append(e.details, []string{"Uplink " + u.Name, strings.TrimSpace(fmt.Sprintf("MTU %d  %s", u.MTU, u.Why))})
 	}
+	for _, x := range s.Excluded {
+		e.details = append(e.details, []string{"No uplink: " + x.Name, x.Why})
+	}
 	for _, t := range s.Tunnels {
 		if t.Up {
 			text := fmt.Sprintf("from %s to %s by %s, MTU %d", t.Local, t.Remote, t.Uplink, t.MTU)

@@ -68,6 +68,9 @@ func explainCREMNode(n *v1alpha1.CREMNode, state *nodeState) explanation {
 	for _, u := range n.Status.Uplinks {
 		e.details = append(e.details, []string{"Uplink " + string(u.Name), strings.TrimSpace(fmt.Sprintf("MTU %d  %s", u.MTU, u.Why))})
 	}
+	for _, x := range n.Status.Excluded {
+		e.details = append(e.details, []string{"No uplink: " + x.Name, x.Why})
+	}
 	if c := n.Status.Capabilities; c != nil {
 		e.details = append(e.details, []string{"Kernel", orDash(c.Kernel)})
 		for _, missing := range c.Missing {

@@ -48,9 +48,10 @@ func example() *node {
 	return &node{
 		status: agentapi.Status{
 			Version: "v0.1.0", Node: "gw1", Generation: 3, AppliedGeneration: 3,
-			Uplinks: []agentapi.Uplink{{Name: "wan0", Index: 4, MTU: 9000, Why: "It routes to 10.2.0.0/16.", Attached: true}},
-			Domains: []agentapi.Domain{{Name: "backbone", Port: 52000, Site: "east", Applied: true, Reporter: agentapi.ReporterOwnDrops, ReporterProblem: "reports what this node's uplinks drop"}},
-			Workers: []agentapi.Worker{{ID: 0, LastBeatAge: 0.0004, Realtime: true}, {ID: 1, LastBeatAge: 0.0009, Realtime: true}},
+			Uplinks:  []agentapi.Uplink{{Name: "wan0", Index: 4, MTU: 9000, Why: "It routes to 10.2.0.0/16.", Attached: true}},
+			Excluded: []agentapi.Exclusion{{Name: "mgmt0", Why: "It leads to 203.0.113.10, which this node itself needs; name it in the domain's uplinks to take it."}},
+			Domains:  []agentapi.Domain{{Name: "backbone", Port: 52000, Site: "east", Applied: true, Reporter: agentapi.ReporterOwnDrops, ReporterProblem: "reports what this node's uplinks drop"}},
+			Workers:  []agentapi.Worker{{ID: 0, LastBeatAge: 0.0004, Realtime: true}, {ID: 1, LastBeatAge: 0.0009, Realtime: true}},
 			Counters: map[string]uint64{"csf_source_packets": 1000, "csf_source_octets": 4_000_000, "csf_repair_octets": 100_000, "crf_sources": 500,
 				"crf_lost": 10, "crf_restored": 9, "crf_given_up": 0},
 			Drops:  map[string]uint64{"csf_budget": 3, "crf_stale": 0},

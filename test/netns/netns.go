@@ -7,6 +7,7 @@
 package netns
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
@@ -77,6 +78,30 @@ func (n *NS) Do(fn func()) {
 		runtime.UnlockOSThread()
 	}()
 	fn()
+}
+
+// Inside runs the calling test once more, alone in a process of its own all of whose threads are in a new namespace, and reports whether this is that
+// process. It is for what starts goroutines, which Do cannot take along. The outer test gets the result and has nothing else to do.
+func Inside(t *testing.T) bool {
+	t.Helper()
+	const env = "CREM_TEST_INSIDE"
+	if os.Getenv(env) == t.Name() {
+		return true
+	}
+	n := New(t)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1", "-test.timeout=3m")
+	cmd.Env = append(os.Environ(), env+"="+t.Name())
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := n.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	t.Logf("in a namespace:\n%s", &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return false
 }
 
 // Path is a path to the namespace for other processes, as in nsenter --net=PATH.

@@ -54,6 +54,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.NodeCapabilitiesApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeDomain"):
 		return &apiv1alpha1.NodeDomainApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeExcludedInterface"):
+		return &apiv1alpha1.NodeExcludedInterfaceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeItemStatus"):
 		return &apiv1alpha1.NodeItemStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeProfile"):

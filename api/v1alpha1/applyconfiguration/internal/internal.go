@@ -213,6 +213,14 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: excluded
+      type:
+        list:
+          elementType:
+            namedType: dev.crem.crem.api.v1alpha1.NodeExcludedInterface
+          elementRelationship: associative
+          keys:
+          - name
     - name: memoryLimitBytes
       type:
         scalar: numeric
@@ -469,6 +477,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: wan
       type:
         namedType: dev.crem.crem.api.v1alpha1.NodeWAN
+- name: dev.crem.crem.api.v1alpha1.NodeExcludedInterface
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: why
+      type:
+        scalar: string
 - name: dev.crem.crem.api.v1alpha1.NodeItemStatus
   map:
     fields:

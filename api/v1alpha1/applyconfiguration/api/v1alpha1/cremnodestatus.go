@@ -24,6 +24,8 @@ type CREMNodeStatusApplyConfiguration struct {
 	Domains []NodeItemStatusApplyConfiguration `json:"domains,omitempty"`
 	// uplinks with their own results.
 	Uplinks []NodeUplinkStatusApplyConfiguration `json:"uplinks,omitempty"`
+	// excluded are interfaces that lead to another site, that no domain names, and that are no uplinks, with the reason; the first 64 by name.
+	Excluded []NodeExcludedInterfaceApplyConfiguration `json:"excluded,omitempty"`
 	// capabilities of the node's kernel, as the agent found them.
 	Capabilities *NodeCapabilitiesApplyConfiguration `json:"capabilities,omitempty"`
 	// memoryLimitBytes is the most that the packet path may hold.
@@ -91,6 +93,19 @@ func (b *CREMNodeStatusApplyConfiguration) WithUplinks(values ...*NodeUplinkStat
 			panic("nil value passed to WithUplinks")
 		}
 		b.Uplinks = append(b.Uplinks, *values[i])
+	}
+	return b
+}
+
+// WithExcluded adds the given value to the Excluded field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Excluded field.
+func (b *CREMNodeStatusApplyConfiguration) WithExcluded(values ...*NodeExcludedInterfaceApplyConfiguration) *CREMNodeStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithExcluded")
+		}
+		b.Excluded = append(b.Excluded, *values[i])
 	}
 	return b
 }
