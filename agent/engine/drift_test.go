@@ -77,3 +77,20 @@ func TestG04_UplinksThatAreGoneAreLeft(t *testing.T) {
 		t.Errorf("given up: %v", b.kernel.detached)
 	}
 }
+
+// G13: where another interface has an uplink's index at once, everything of the uplink is made anew, and what is of no use is closed.
+func TestG13_AnotherInterfaceOfTheSameIndex(t *testing.T) {
+	b := newTunnelBench(t, false)
+	two := tunnelled(true)
+	two.Domains[0].Uplinks = []string{"wan0", "wan1"}
+	b.use(t, two) // the first tap there is wan1's
+	b.use(t, two)
+	if b.opened != 1 || len(b.closed) > 0 {
+		t.Fatalf("%d taps opened, closed %v", b.opened, b.closed)
+	}
+	b.gone, b.looks, b.kernel.attached = 1, map[int]bool{}, nil
+	b.use(t, two)
+	if b.opened != 2 || !slices.Equal(b.closed, []int{1}) || !b.looks[8] || !slices.Equal(b.kernel.attached, []int{8}) || len(b.kernel.detached) > 0 {
+		t.Errorf("%d taps opened, closed %v, look into tunnels %v, programs on %v", b.opened, b.closed, b.looks, b.kernel.attached)
+	}
+}

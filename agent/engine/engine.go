@@ -361,7 +361,7 @@ func (e *Engine) openPort(old *snapshot, port uint16) (portState, error) {
 func (e *Engine) openUplink(old *snapshot, u uplink.Uplink) (uplinkState, error) {
 	st := uplinkState{name: u.Name, index: u.Index, mtu: u.MTU, bare: u.Bare, why: u.Why}
 	if old != nil {
-		if have := old.uplinkOf(u.Index); have != nil {
+		if have := old.uplinkOf(u.Index); have != nil && !have.gone() {
 			st.taps, st.port = have.taps, have.port
 			return st, nil
 		}
@@ -373,7 +373,7 @@ func (e *Engine) openUplink(old *snapshot, u uplink.Uplink) (uplinkState, error)
 	if _, err := e.backend.Attach(u); err != nil {
 		return st, errors.Join(fmt.Errorf("attach to %s: %w", u.Name, err), closeAll(taps))
 	}
-	st.taps, st.port = taps, new(portCounters)
+	st.taps, st.port, st.anew = taps, new(portCounters), true
 	return st, nil
 }
 
@@ -389,8 +389,11 @@ func (e *Engine) retire(old, next *snapshot) {
 		}
 	}
 	for _, u := range old.uplinks {
-		if next.uplinkOf(u.index) == nil {
+		kept := next.uplinkOf(u.index)
+		if kept == nil || kept.anew {
 			_ = closeAll(u.taps)
+		}
+		if kept == nil {
 			_ = e.backend.Detach(u.index) // the interface may be gone, and its programs with it
 		}
 	}

@@ -24,6 +24,7 @@ type silent struct{ packet.Tap }
 
 func (silent) Close() error               { return nil }
 func (silent) LookIntoTunnels(bool) error { return nil }
+func (silent) Gone() bool                 { return false }
 func (silent) FD() int                    { return 0 }
 func (silent) Stats() packet.TapStats     { return packet.TapStats{} }
 

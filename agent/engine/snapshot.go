@@ -52,6 +52,12 @@ type uplinkState struct {
 	why   string
 	taps  []packet.Tap
 	port  *portCounters
+	anew  bool // opened for this snapshot; else taken over from the one before
+}
+
+// gone reports whether the interface was taken away. One that is there under its index is another, or was in another network namespace meanwhile.
+func (u *uplinkState) gone() bool {
+	return slices.ContainsFunc(u.taps, packet.Tap.Gone)
 }
 
 // portState is the CREM port of one domain, with its sockets, one per worker.

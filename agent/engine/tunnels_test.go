@@ -102,9 +102,12 @@ type tunnelBench struct {
 	blind   error
 	looks   map[int]bool // the taps that look into tunnels, by their uplink
 	late    bool         // one did so after the programs were there
-	queue   int64        // octets before every uplink; below 0: can not be measured
-	asked   []int        // the uplinks whose queues were measured
-	asking  func()       // what happens meanwhile
+	opened  int          // taps
+	gone    int          // the first ones, whose interfaces were taken away
+	closed  []int
+	queue   int64  // octets before every uplink; below 0: can not be measured
+	asked   []int  // the uplinks whose queues were measured
+	asking  func() // what happens meanwhile
 }
 
 // looking is a tap of a tunnelBench.
@@ -112,7 +115,11 @@ type looking struct {
 	silent
 	b       *tunnelBench
 	ifindex int
+	number  int
 }
+
+func (l looking) Gone() bool   { return l.number <= l.b.gone }
+func (l looking) Close() error { l.b.closed = append(l.b.closed, l.number); return nil }
 
 func (l looking) LookIntoTunnels(on bool) error {
 	if l.b.blind != nil {
@@ -124,7 +131,8 @@ func (l looking) LookIntoTunnels(on bool) error {
 }
 
 func (b *tunnelBench) OpenTaps(u uplink.Uplink) ([]packet.Tap, error) {
-	return []packet.Tap{looking{b: b, ifindex: u.Index}}, nil
+	b.opened++
+	return []packet.Tap{looking{b: b, ifindex: u.Index, number: b.opened}}, nil
 }
 
 func (b *tunnelBench) FindUplinks(names []string, remote []netip.Prefix) (uplink.Facts, error) {

@@ -30,7 +30,7 @@ func (t *tunnels) attach(next *snapshot) {
 		switch {
 		case u.bare:
 			problems[u.index] = fmt.Sprintf("packets of uplink %s have no Ethernet header, and only those that have one go into tunnels: name the interface below it in the domain's uplinks, or leave spec.wan out", u.name)
-		case known && before == "":
+		case known && before == "" && !u.anew:
 			problems[u.index] = ""
 		default:
 			problems[u.index] = ""

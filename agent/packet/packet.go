@@ -76,6 +76,8 @@ type Tap interface {
 	// LookIntoTunnels chooses whether packets in IP-in-IP tunnels are of interest too; at first they are not. It may be called
 	// while another goroutine calls Next.
 	LookIntoTunnels(on bool) error
+	// Gone reports whether the interface was taken away. The tap sees nothing any more, also when there is one of the same index again.
+	Gone() bool
 	// FD is readable when Next would return something.
 	FD() int
 	// Stats are totals since the start.

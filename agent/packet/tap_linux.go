@@ -317,6 +317,13 @@ func (t *tap) Release() {
 
 func (t *tap) FD() int { return t.fd }
 
+// Gone asks the socket, which the kernel takes off an interface that goes.
+func (t *tap) Gone() bool {
+	addr, err := unix.Getsockname(t.fd)
+	on, ok := addr.(*unix.SockaddrLinklayer)
+	return err != nil || !ok || on.Ifindex <= 0
+}
+
 func (t *tap) Stats() TapStats {
 	// The kernel's counters begin anew with each reading.
 	if s, err := unix.GetsockoptTpacketStatsV3(t.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {

@@ -94,6 +94,7 @@ func (t *tap) Release() {
 
 // LookIntoTunnels changes nothing: the network has no tunnels.
 func (t *tap) LookIntoTunnels(bool) error { return nil }
+func (t *tap) Gone() bool                 { return false }
 
 // FD is no descriptor: a poller ignores it.
 func (t *tap) FD() int { return -1 }
