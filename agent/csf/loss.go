@@ -80,12 +80,17 @@ func (s seen) upper(burst float64) float64 {
 	return (a + math.Sqrt(a*(2*burst-1))) / (a + b)
 }
 
-// lossEstimate is what the LOSS_REPORTs say of the loss before restoration (Section 5.3, rule 3). It is a moving average whose
-// memory is as long as the losses agree with each other: the evidence of a steady path grows to millions of packets, which is what
-// telling 1e-5 from 1e-4 takes, and a step is followed within some hundred.
-type lossEstimate struct {
+// evidence is a moving average of losses whose memory is as long as they agree with each other: that of a steady path grows to millions of packets,
+// which is what telling 1e-5 from 1e-4 takes, and a step is followed within some hundred.
+type evidence struct {
 	by   [memories]seen // shortest memory first
 	rose bool           // the last interval showed a step up
+}
+
+// lossEstimate is what the LOSS_REPORTs say of the loss before restoration (Section 5.3, rule 3).
+type lossEstimate struct {
+	evidence
+	congested evidence // what was lost since there is congestion, by whatever cause: as much by transmission at most
 
 	// Dispersion of the losses of an interval: squared deviation from the expected number, and the expected number. Their
 	// ratio is 1 for independent losses.
@@ -108,28 +113,45 @@ func (e *lossEstimate) add(i interval) {
 		return
 	}
 	n, x := float64(i.sent), float64(i.lost)
-	if !i.raise && x/n > e.p() {
+	burst := e.burst()
+	if !i.raise {
+		e.congested.add(seen{n, x}, burst)
 		return
 	}
-	if i.detailed && i.raise {
+	if e.fell() {
+		e.evidence = e.congested
+	}
+	e.congested = evidence{}
+	if i.detailed {
 		e.clusters.add(n, x, &i)
 	}
-	burst := e.burst()
 	e.disperse(n, x, burst)
-	if e.stepped(seen{n, x}, burst) {
+	e.evidence.add(seen{n, x}, burst)
+}
+
+// fell reports whether less is lost during congestion than was before, and not by chance. Only so loss by congestion changes p (Section 5.3, rule 1): a mean of
+// the intervals with less than p alone would fall and fall.
+func (e *lossEstimate) fell() bool {
+	before, now := e.evidence.known(), e.congested.known()
+	return now.sent >= shortMemory && now.rate() < before.rate() && !now.agrees(before, e.burst())
+}
+
+// add takes an interval, for losses that come in runs of a mean length.
+func (e *evidence) add(interval seen, burst float64) {
+	if e.stepped(interval, burst) {
 		return
 	}
 	memory := float64(shortMemory)
 	for i := range e.by {
-		e.by[i].add(n, x, memory)
+		e.by[i].add(interval.sent, interval.lost, memory)
 		memory *= longerBy
 	}
-	e.doubt()
+	e.doubt(burst)
 }
 
 // stepped begins anew with an interval that contradicts what is known. It must have enough packets to speak for itself: what fewer
 // say the shortest memory tells. The interval in which a step up shows first is partly about the time before; the one after it is not.
-func (e *lossEstimate) stepped(interval seen, burst float64) bool {
+func (e *evidence) stepped(interval seen, burst float64) bool {
 	known := e.known()
 	if known.sent == 0 || interval.sent < shortMemory || interval.agrees(known, burst) {
 		e.rose = false
@@ -149,17 +171,17 @@ func (e *lossEstimate) stepped(interval seen, burst float64) bool {
 func (s *seen) straddle() { s.sent = max(s.sent/2, s.lost) }
 
 // beginWith makes a count what the memories from the i-th on hold.
-func (e *lossEstimate) beginWith(i int, s seen) {
+func (e *evidence) beginWith(i int, s seen) {
 	for ; i < memories; i++ {
 		e.by[i] = s
 	}
 }
 
 // doubt drops what longer memories hold once a shorter one contradicts them.
-func (e *lossEstimate) doubt() {
+func (e *evidence) doubt(burst float64) {
 	for i := memories - 2; i >= 0; i-- {
 		now := e.by[i]
-		if now.agrees(e.by[i+1], e.burst()) {
+		if now.agrees(e.by[i+1], burst) {
 			continue
 		}
 		if now.rate() > e.by[i+1].rate() {
@@ -169,13 +191,23 @@ func (e *lossEstimate) doubt() {
 	}
 }
 
-// known is the evidence that the estimate rests on: the longest memory.
-func (e *lossEstimate) known() seen { return e.by[memories-1] }
+// known is what the longest memory holds.
+func (e *evidence) known() seen { return e.by[memories-1] }
+
+// known is what the estimate rests on.
+func (e *lossEstimate) known() seen {
+	if e.fell() {
+		return e.congested.known()
+	}
+	return e.evidence.known()
+}
 
 // double makes what is known that of twice the loss rate.
 func (e *lossEstimate) double() {
-	s := &e.by[memories-1]
+	s := e.known()
 	s.lost = min(2*s.lost, s.sent)
+	e.congested = evidence{}
+	e.beginWith(memories-1, s)
 }
 
 // p is the estimated loss rate.
