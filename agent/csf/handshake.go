@@ -151,6 +151,7 @@ func (f *Flow) bind(now time.Duration, from netip.AddrPort, m *wire.HelloAck, ac
 	f.peer, f.id, f.boundAt = from, m.FlowID, now
 	f.unheard = 0
 	f.join(now)
+	f.restraint.begin(&f.stats)
 	f.limits = limits{k: int(m.MaxK), m: int(m.MaxM), t: int(m.MaxT), schemes: m.Schemes}
 	f.digestOffered = f.offersDigest()
 	f.digest = f.digestOffered && m.Extensions&wire.ExtDigest != 0
@@ -171,7 +172,6 @@ func (f *Flow) unbind(why Why) {
 	f.proposal = proposal{due: roce.Never}
 	f.refused = refusal{again: roce.Never}
 	f.breaker, f.repairPath = breaker{}, newRepairPath()
-	f.restraint.until = 0
 	f.endProbe()
 	f.forgetForetold()
 	f.redundancy.forget()

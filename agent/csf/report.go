@@ -47,8 +47,9 @@ func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.
 	congested = congested || lost < lostOf(m) || f.delay.congestion()
 	if congested {
 		f.stats.Congested++
+		f.restraint.congestion(now, f.rtt.smoothed(), f.unusual(m))
 	}
-	f.restraint.report(now, f.rtt.smoothed(), congested, f.unusual(m), &f.stats)
+	f.restraint.report(now, f.restrained(now) || f.breaker.open, &f.stats)
 	f.repairPath.report(now, &f.rtt, m)
 
 	switch f.breaker.add(now, m) {

@@ -9,8 +9,9 @@ const (
 	restraintKept = 7.0 / 8
 	// restraintRTTs is how many SRTTs a report of congestion holds.
 	restraintRTTs = 2
-	// mostHalvings of what was sent before are an eighth of it.
+	// mostHalvings of what was sent before are an eighth of it; one is taken back when congestion dropped nothing for doublingRTTs SRTTs.
 	mostHalvings = 3
+	doublingRTTs = 16
 )
 
 // restraint keeps the flow's repair traffic during congestion at what it was before, of its source traffic: requests for what a full queue
@@ -19,26 +20,40 @@ const (
 type restraint struct {
 	repair, source     float64 // octets of the time without congestion, the recent ones
 	repairAt, sourceAt uint64  // counters when the last report came
+	withheld           bool    // then repairs were withheld
 	until              time.Duration
 	halvings           int
-	halvedAt           time.Duration
+	halvedAt           time.Duration // or when the last drops after it were reported, or one was taken back
 }
 
-// report takes what was sent since the last report. drops says that congestion is why packets are lost.
-func (r *restraint) report(now, srtt time.Duration, congested, drops bool, s *Stats) {
+// begin forgets congestion, and that nothing was sent while the flow was not protected.
+func (r *restraint) begin(s *Stats) {
+	r.repairAt, r.sourceAt = s.RepairOctets, s.SourceOctets
+	r.until, r.halvings = 0, 0
+}
+
+// congestion takes a report of it. drops says that it is why packets are lost: by chance alone that seems so now and then, and marks may last for hours.
+func (r *restraint) congestion(now, srtt time.Duration, drops bool) {
+	r.until = now + restraintRTTs*srtt
+	switch past := now - r.halvedAt; {
+	case drops && (r.halvings == 0 || past >= srtt):
+		r.halvings, r.halvedAt = min(r.halvings+1, mostHalvings), now
+	case r.halvings > 0 && past >= doublingRTTs*srtt:
+		r.halvings, r.halvedAt = r.halvings-1, now
+	}
+}
+
+// report takes what was sent since the last report, unless repairs were withheld meanwhile, or in a part of it.
+func (r *restraint) report(now time.Duration, withheld bool, s *Stats) {
 	repair, source := float64(s.RepairOctets-r.repairAt), float64(s.SourceOctets-r.sourceAt)
 	r.repairAt, r.sourceAt = s.RepairOctets, s.SourceOctets
-	if congested {
-		r.until = now + restraintRTTs*srtt
+	if now >= r.until {
+		r.halvings = 0
 	}
-	if congested && drops && r.halvings < mostHalvings && (r.halvings == 0 || now-r.halvedAt >= srtt) {
-		r.halvings++
-		r.halvedAt = now
-	}
-	if now < r.until {
+	was := r.withheld
+	if r.withheld = withheld; was || withheld {
 		return
 	}
-	r.halvings = 0
 	r.repair = restraintKept*r.repair + repair
 	r.source = restraintKept*r.source + source
 }
