@@ -249,7 +249,7 @@ func (f *Flow) pollProposal(now time.Duration, acts *[]Action) {
 
 // HandleParamAck takes a PARAM_ACK for the flow's ID (Section 5.2).
 func (f *Flow) HandleParamAck(now time.Duration, from netip.AddrPort, m *wire.ParamAck, acts *[]Action) {
-	if !f.fromPeer(from, m.FlowID) {
+	if !f.fromPeer(now, from, m.FlowID) {
 		return
 	}
 	p := &f.proposal

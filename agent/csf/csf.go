@@ -48,7 +48,7 @@ type Flow struct {
 	pause         time.Duration // last back-off
 	failures      int           // in a row, each of which put HELLO off
 	unanswered    bool          // the last one because nobody answered
-	missedAt      time.Duration // when that was
+	missedAt      time.Duration // when the last HELLO left that it did not answer
 	lookAt        time.Duration // when to look whether a gateway is back
 	peer          netip.AddrPort
 	with          *presence // the peer's, if it is remembered

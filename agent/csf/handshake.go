@@ -40,6 +40,7 @@ type handshake struct {
 	nonce    uint64
 	attempts int
 	first    time.Duration // first transmission
+	last     time.Duration // last transmission
 	due      time.Duration // next transmission, roce.Never: none
 }
 
@@ -97,6 +98,7 @@ func (f *Flow) sendHello(now time.Duration, acts *[]Action) {
 		f.send(p, m.Append(f.message()), acts)
 	}
 	f.hello.attempts++
+	f.hello.last = now
 	f.hello.due = now + helloFirst<<(f.hello.attempts-1)
 }
 
@@ -164,7 +166,7 @@ func (f *Flow) bind(now time.Duration, from netip.AddrPort, m *wire.HelloAck, ac
 // unbind forgets the peer and everything agreed with it. What is known of the flow itself and of its path stays.
 func (f *Flow) unbind(why Why) {
 	f.discardAll()
-	f.leave()
+	f.leave(why == WhyNoAnswer)
 	f.peer, f.id, f.limits, f.digest = netip.AddrPort{}, 0, limits{}, false
 	f.hello = handshake{due: roce.Never}
 	clear(f.configs)
@@ -214,7 +216,7 @@ func (f *Flow) watchPeer(now time.Duration, acts *[]Action) {
 // HandleClose takes a CLOSE of the peer. A new HELLO follows with back-off while the flow goes on; at once if the peer closed it
 // because it was idle.
 func (f *Flow) HandleClose(now time.Duration, from netip.AddrPort, m *wire.Close, _ *[]Action) {
-	if !f.fromPeer(from, m.FlowID) {
+	if !f.fromPeer(now, from, m.FlowID) {
 		return
 	}
 	f.stats.ClosedByPeer++
@@ -263,7 +265,7 @@ func (f *Flow) revive() bool {
 }
 
 // fromPeer checks that a message comes from the address that the flow is bound to, and carries its Flow ID (Section 11).
-func (f *Flow) fromPeer(from netip.AddrPort, id uint32) bool {
+func (f *Flow) fromPeer(now time.Duration, from netip.AddrPort, id uint32) bool {
 	switch {
 	case f.id == 0:
 		f.drop(DropNotBound)
@@ -273,6 +275,9 @@ func (f *Flow) fromPeer(from netip.AddrPort, id uint32) bool {
 		f.drop(DropWrongFlow)
 	default:
 		f.unheard = 0
+		if f.with != nil {
+			f.with.hear(now)
+		}
 		return true
 	}
 	return false

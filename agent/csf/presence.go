@@ -25,7 +25,8 @@ const (
 // (Section 5.1); together they send one of them ahead now and then, and when it is answered the others wait no longer.
 type presence struct {
 	bound    int           // flows that have it as their peer
-	silent   bool          // it has answered no series since, while it was the peer of none
+	lost     bool          // one of them lost it while it sent, and none has heard it since
+	silent   bool          // it has answered no series since, while it was the peer of none that hears it
 	since    time.Duration // when it became so, or when it was heard after that
 	returned bool          // since is when it was heard again
 	scout    time.Duration // no series out of turn before
@@ -72,6 +73,14 @@ func (p *presences) yield() bool {
 	return true
 }
 
+// hear notes that the gateway said something.
+func (q *presence) hear(now time.Duration) {
+	q.lost = false
+	if q.silent {
+		q.silent, q.returned, q.since = false, true, now
+	}
+}
+
 // join notes that a gateway is the flow's peer.
 func (f *Flow) join(now time.Duration) {
 	f.unanswered = false
@@ -79,27 +88,26 @@ func (f *Flow) join(now time.Duration) {
 	if q == nil {
 		return
 	}
-	if q.silent {
-		q.silent, q.returned, q.since = false, true, now
-	}
+	q.hear(now)
 	q.bound++
 	f.with = q
 }
 
-// leave takes it back.
-func (f *Flow) leave() {
-	if f.with != nil {
-		f.with.bound--
+// leave takes it back. Flows that rest would not notice that it is lost.
+func (f *Flow) leave(lost bool) {
+	if q := f.with; q != nil {
+		q.bound--
+		q.lost = q.lost || lost
 		f.with = nil
 	}
 }
 
 // missed notes that no gateway of the flow answered. One that is the peer of other flows is there all the same: the flow does not pass it.
 func (f *Flow) missed(now time.Duration) {
-	f.unanswered, f.missedAt, f.lookAt = true, now, now
+	f.unanswered, f.missedAt, f.lookAt = true, f.hello.last, now
 	for _, p := range f.peers {
 		q := f.env.presences.at(p.Addr())
-		if q != nil && q.bound == 0 && !q.silent {
+		if q != nil && !q.silent && (q.bound == 0 || q.lost) {
 			q.silent, q.returned, q.since, q.scout = true, false, now, now+scoutPause
 		}
 	}

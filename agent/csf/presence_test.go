@@ -243,3 +243,56 @@ func TestWaitingForAGatewayTakesNoMemory(t *testing.T) {
 		t.Errorf("%v allocations a packet", n)
 	}
 }
+
+// A series whose last HELLO left before the gateway was back says nothing of the time since: its flow asks again too.
+func TestSection5_1_ASeriesThatIsUnderWayIsRepeated(t *testing.T) {
+	c := newCrowd(t, 2, gateway)
+	c.run(5*time.Minute, 50*time.Millisecond)
+	waits, asks := c.flows[0], c.flows[1]
+	waits.helloAfter, asks.helloAfter = c.now, roce.Never
+	c.run(10*time.Millisecond, time.Millisecond, 1)
+	c.run(150*time.Millisecond, time.Millisecond, 1)
+	if waits.hello.attempts != helloAttempts || waits.hello.due == roce.Never {
+		t.Fatalf("%+v", waits.hello)
+	}
+	c.env.presences.of[gateway.Addr()].scout = c.now
+	c.run(2*time.Millisecond, time.Millisecond)
+	c.answer(1, gateway)
+	c.series = nil
+	c.run(200*time.Millisecond, time.Millisecond)
+	if len(c.series) != 1 || c.series[0].flow != 0 {
+		t.Errorf("%+v", c.series)
+	}
+	// Once: after that it knows that it does not pass the gateway.
+	c.run(900*time.Millisecond, time.Millisecond)
+	if len(c.series) != 1 {
+		t.Errorf("%+v", c.series)
+	}
+}
+
+// A gateway is silent when flows that send lost it, though others that rest still have it as their peer.
+func TestSection5_1_FlowsThatRestDoNotHideSilence(t *testing.T) {
+	const n = 20
+	c := newCrowd(t, n, gateway)
+	c.run(20*time.Millisecond, 10*time.Millisecond)
+	for i := range n {
+		c.answer(i, gateway)
+		c.paramAck(c.f.proposal.config.id, wire.StatusAccepted)
+	}
+	c.run(20*time.Second, 10*time.Millisecond, 0)
+	if c.flows[0].id == 0 || c.flows[1].id != 0 {
+		t.Fatal("the flow that rests lost its peer, or the others did not")
+	}
+	c.series = nil
+	c.run(5*time.Second, 10*time.Millisecond, 0)
+	if len(c.series) == 0 {
+		t.Fatal("nobody asks")
+	}
+	scout := c.series[len(c.series)-1].flow
+	c.answer(scout, gateway)
+	c.series = nil
+	c.run(200*time.Millisecond, 10*time.Millisecond, 0)
+	if len(c.series) != n-2 {
+		t.Errorf("%d series after the gateway is back, want %d", len(c.series), n-2)
+	}
+}

@@ -22,7 +22,7 @@ func lostOf(m *wire.LossReport) uint32 {
 // HandleLossReport takes a LOSS_REPORT for the flow's ID (Section 8.1): the estimate p, the reaction to congestion, and the
 // circuit breaker follow from it.
 func (f *Flow) HandleLossReport(now time.Duration, from netip.AddrPort, m *wire.LossReport, acts *[]Action) {
-	if !f.fromPeer(from, m.FlowID) {
+	if !f.fromPeer(now, from, m.FlowID) {
 		return
 	}
 	f.stats.LossReports++

@@ -22,7 +22,7 @@ type answer struct {
 
 // HandleRequest takes a REPAIR_REQUEST for the flow's ID (Section 7).
 func (f *Flow) HandleRequest(now time.Duration, from netip.AddrPort, m *wire.RepairRequest, acts *[]Action) {
-	if !f.fromPeer(from, m.FlowID) {
+	if !f.fromPeer(now, from, m.FlowID) {
 		return
 	}
 	f.stats.Requests++
