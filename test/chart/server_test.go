@@ -197,9 +197,19 @@ subjects: [{kind: ServiceAccount, name: crem-agent, namespace: crem-system}]
 	event.Regarding = corev1.ObjectReference{Kind: "Pod", Name: "gw1"}
 	refused(t, "an event about another kind", gw1.Create(ctx, event), "about the CREMNode of its own node only")
 	event.Regarding = corev1.ObjectReference{Kind: "CREMNode", Name: "gw1"}
+	elsewhere, other, lies := event.DeepCopy(), event.DeepCopy(), event.DeepCopy()
+	elsewhere.Namespace, elsewhere.Regarding.Namespace = "kube-system", "kube-system"
+	refused(t, "an event in another namespace", gw1.Create(ctx, elsewhere), "about the CREMNode of its own node only")
+	other.Related = &corev1.ObjectReference{Kind: "Pod", Name: "victim", Namespace: "kube-system"}
+	refused(t, "an event that is about something else too", gw1.Create(ctx, other), "about the CREMNode of its own node only")
+	lies.ReportingController = "crem-operator"
+	refused(t, "an event in the name of another", gw1.Create(ctx, lies), "about the CREMNode of its own node only")
 	if err := gw1.Create(ctx, event); err != nil {
 		t.Errorf("an event about its own node: %v", err)
 	}
+	refused(t, "an event of the core group", gw1.Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "core", Namespace: "default"}, Reason: "X", InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "gw1"},
+	}), "about the CREMNode of its own node only")
 	refused(t, "delete an event", gw1.Delete(ctx, event), "about the CREMNode of its own node only")
 	refused(t, "create a profile", gw1.Create(ctx, &v1alpha1.CREMProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}), "writes only the status of its CREMNode")
 	refused(t, "delete its CREMNode", gw1.Delete(ctx, &v1alpha1.CREMNode{ObjectMeta: metav1.ObjectMeta{Name: "gw1"}}), "writes only the status of its CREMNode")
