@@ -38,7 +38,7 @@ func (m siteSums) add(f *sendFlow) {
 	m[key] = sum
 }
 
-// addSuspended counts a leaving flow whose circuit breaker is open, or has closed it for a while (Section 10, rule 6).
+// addSuspended counts a leaving flow whose circuit breaker is open, or has closed it for a while (Section 10, rule 5).
 func (m siteSums) addSuspended(f *sendFlow) {
 	if f.verdict.site == nil || !f.machine.Impaired() {
 		return

@@ -90,9 +90,19 @@ func (v *siteView) look(now time.Time, sites []agentapi.Site) {
 	if maps.Equal(v.shown, next) {
 		return
 	}
-	if v.changed.IsZero() || now.Sub(v.changed) >= sitehealth.Period || sitehealth.Suspends(slices.Collect(maps.Values(v.shown)), slices.Collect(maps.Values(next))) {
+	if v.changed.IsZero() || now.Sub(v.changed) >= sitehealth.Period || v.suspends(next) {
 		v.shown, v.changed = next, now
 	}
+}
+
+// suspends says whether repairs towards a site are suspended for which that is not shown. People must know at once.
+func (v *siteView) suspends(next map[siteOf]v1alpha1.SiteHealth) bool {
+	for key, s := range next {
+		if s.RepairsSuspended && !v.shown[key].RepairsSuspended {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *siteTrace) look(s *agentapi.Site) {

@@ -113,6 +113,24 @@ func TestSuspendedRepairsAreShownAtOnce(t *testing.T) {
 	look(260, 3, 0, "3 false")
 }
 
+// TestSuspendedRepairsAreOfADomain: two domains may have sites of one name.
+func TestSuspendedRepairsAreOfADomain(t *testing.T) {
+	start := time.Now()
+	both := func(suspended ...int) []agentapi.Site {
+		sites := append(seen(3, 0.02, 0.01, 1000), seen(3, 0.02, 0.01, 1000)...)
+		for i := range sites {
+			sites[i].Domain, sites[i].Suspended = fmt.Sprint("domain", i), suspended[i]
+		}
+		return sites
+	}
+	var v siteView
+	v.look(start, both(1, 0))
+	v.look(start.Add(time.Second), both(1, 1))
+	if !v.shown[siteOf{"domain1", "west"}].RepairsSuspended {
+		t.Errorf("%+v", v.shown)
+	}
+}
+
 // TestSuspensionsAreLoggedOnce: a line for each site where they begin and end.
 func TestSuspensionsAreLoggedOnce(t *testing.T) {
 	var lines []string
