@@ -29,17 +29,17 @@ func (c *Config) transports() roce.Transports {
 	return t
 }
 
-// until gives what the kernel must recognise until all workers obey the configuration: also what the one before it had. If the kernel let go of a transport
-// first, packets would pass it that a worker restores a moment later.
+// until gives what the kernel must recognise until all workers obey the configuration: what the one before it had, on the port that it had. If the kernel let
+// go of a transport first, packets would pass it that a worker restores a moment later.
 func (c *Config) until(before *roce.Transports) roce.Transports {
 	t := c.transports()
 	if before == nil {
 		return t
 	}
-	if v := before.VeRoCE; v.Enabled && !t.VeRoCE.Enabled && !c.isPort(v.Port) {
+	if v := before.VeRoCE; v.Enabled && !c.isPort(v.Port) {
 		t.VeRoCE = v
 	}
-	if before.MRC.Enabled && !t.MRC.Enabled {
+	if before.MRC.Enabled {
 		t.MRC = before.MRC
 	}
 	return t

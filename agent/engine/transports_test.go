@@ -224,7 +224,10 @@ func TestTransportsOfDomains(t *testing.T) {
 	}
 	other := Config{Domains: []Domain{{Transports: worldTransports}}}
 	other.Domains[0].Transports.VeRoCE.Port, other.Domains[0].Transports.MRC.Retransmission = 4795, 0x20
-	if got := other.until(&all); got != other.Domains[0].Transports || other.until(nil) != got {
+	if got := other.until(&all); got != all {
+		t.Errorf("until workers obey another port, %+v is recognised", got)
+	}
+	if got := other.until(&without.Domains[0].Transports); got != other.Domains[0].Transports || other.until(nil) != got {
 		t.Errorf("%+v is recognised, want what is new", got)
 	}
 	r := recognised(&all)
