@@ -117,9 +117,12 @@ func (o *Objects) compare(b *boundary) (c boundaryChange, err error) {
 }
 
 func (c *boundaryChange) carryOut() error {
-	for _, step := range []func() error{
-		c.members.add, c.locals.add, c.served.add, c.ports.add, c.ports.remove, c.served.remove, c.locals.remove, c.members.remove,
-	} {
+	return inTurn(c.members.add, c.locals.add, c.served.add, c.ports.add, c.ports.remove, c.served.remove, c.locals.remove, c.members.remove)
+}
+
+// inTurn takes steps up to the first that fails.
+func inTurn(steps ...func() error) error {
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ type wanted struct {
 }
 
 // Repair compares what the kernel has with what it was told: entries of maps, the entries of flows, programs on interfaces, their pins. Whatever somebody
-// else changed is made as it was, and there is a sentence for each. An error says what could not be compared or repaired; the rest is. Like Attach and
+// else changed is made as it was, and there is a sentence for each. An error says what could not be compared or repaired; the rest is, and only that has sentences. Like Attach and
 // SetDomains it is for one goroutine at a time; workers register flows meanwhile.
 func (o *Objects) Repair() (found []string, err error) {
 	var errs []error
@@ -46,7 +46,11 @@ func (o *Objects) repairBoundary() ([]string, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
-	return found, c.carryOut()
+	// What is not ours goes first: somebody may have filled a map.
+	if err := inTurn(c.ports.remove, c.served.remove, c.locals.remove, c.members.remove, c.carryOut); err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 func (o *Objects) repairTransports() ([]string, error) {
@@ -57,11 +61,14 @@ func (o *Objects) repairTransports() ([]string, error) {
 	if have == o.wanted.transports {
 		return nil, nil
 	}
-	return []string{"the transports that are recognised beside RoCEv2 were others"}, explain(o.kernel.CremTransports.Put(uint32(0), &o.wanted.transports), "set the transports")
+	if err := o.kernel.CremTransports.Put(uint32(0), &o.wanted.transports); err != nil {
+		return nil, explain(err, "set the transports")
+	}
+	return []string{"the transports that are recognised beside RoCEv2 were others"}, nil
 }
 
 // repairFlows looks at entries without the lock under which workers register flows: only what seems wrong is looked at again with it.
-func (o *Objects) repairFlows() (found []string, err error) {
+func (o *Objects) repairFlows() (found []string, failed error) {
 	n := 0
 	for index := range o.config.MaxFlows {
 		o.mu.Lock()
@@ -74,17 +81,14 @@ func (o *Objects) repairFlows() (found []string, err error) {
 		if err == nil && !right {
 			right, err = o.repairFlow(key)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if !right {
+		if failed = cmp.Or(failed, err); err == nil && !right {
 			n++
 		}
 	}
-	if n == 0 {
-		return nil, nil
+	if n > 0 {
+		found = []string{fmt.Sprintf("of the flows that are restored %d had no entry, or a wrong one", n)}
 	}
-	return []string{fmt.Sprintf("of the flows that are restored %d had no entry, or a wrong one", n)}, nil
+	return found, failed
 }
 
 // rightEntry reports whether the kernel finds a flow under its key.
@@ -125,8 +129,9 @@ func (o *hooks) repairHooks() (found []string, err error) {
 		}
 		why, err := o.amiss(h)
 		if err == nil && why != "" {
-			found = append(found, fmt.Sprintf("%s on the %s of %s had been %s", o.seats[h].name, h.direction, i.Name, why))
-			_, err = o.attach(h, o.seats[h], new(bool))
+			if _, err = o.attach(h, o.seats[h], new(bool)); err == nil {
+				found = append(found, fmt.Sprintf("%s on the %s of %s had been %s", o.seats[h].name, h.direction, i.Name, why))
+			}
 		}
 		errs = append(errs, err)
 	}

@@ -3,6 +3,7 @@
 package bpf_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
@@ -191,6 +192,41 @@ func TestG04_DriftIsRepaired(t *testing.T) {
 	})
 	if found := repair(); len(found) > 0 || len(o.Attached()) > 0 {
 		t.Errorf("found %q, attached to %v", found, o.Attached())
+	}
+}
+
+// A map that somebody filled has room again for what belongs there. What cannot be repaired is an error, and is not told as repaired.
+func TestG04_OnlyWhatIsRepairedIsTold(t *testing.T) {
+	w := newWorld(t)
+	pins := pinFolder{t, filepath.Join(netns.MountBPF(t), "crem")}
+	o := w.load(config(pins.dir))
+	if err := o.SetDomains([]bpf.Domain{{ID: 1, Ports: []uint16{52000}}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	pins.empty("crem_ports")()
+	ports := pins.pinned("crem_ports")
+	for i := range ports.MaxEntries() {
+		if err := ports.Put(uint16(1000+i), uint32(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := o.Repair(); err != nil || len(found) != 1 {
+		t.Errorf("a full map: %q, %v", found, err)
+	}
+	if found, err := o.Repair(); err != nil || len(found) > 0 {
+		t.Errorf("afterwards: %q, %v", found, err)
+	}
+	for _, name := range []string{"crem_ports", "crem_transports"} {
+		m := pins.pinned(name)
+		if err := m.Put(make([]byte, m.KeySize()), bytes.Repeat([]byte{1}, int(m.ValueSize()))); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Freeze(); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := o.Repair(); err == nil || len(found) > 0 {
+			t.Errorf("%s, which nobody can write: %q, %v", name, found, err)
+		}
 	}
 }
 

@@ -32,11 +32,14 @@ func (t *Tunnels) repairPlan() (found []string, err error) {
 	if err != nil {
 		return found, err
 	}
+	if err := inTurn(c.places.remove, c.ends.remove, c.carryOut); err != nil {
+		return found, err
+	}
 	if put, forget := len(c.ends.put), len(c.ends.forget); put+forget > 0 {
 		found = append(found, fmt.Sprintf("of the pairs of gateways with a tunnel %d were missing or wrong, %d not ours", put, forget))
 	}
 	if put, forget := len(c.places.put), len(c.places.forget); put+forget > 0 {
 		found = append(found, fmt.Sprintf("of the prefixes that tunnels lead to %d were missing or wrong, %d not ours", put, forget))
 	}
-	return found, c.carryOut()
+	return found, nil
 }

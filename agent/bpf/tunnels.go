@@ -278,12 +278,7 @@ func (t *Tunnels) compare(plan TunnelPlan) (c tunnelChange, err error) {
 }
 
 func (c *tunnelChange) carryOut() error {
-	for _, step := range []func() error{c.ends.add, c.places.add, c.places.remove, c.ends.remove} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return inTurn(c.ends.add, c.places.add, c.places.remove, c.ends.remove)
 }
 
 // check returns the tunnels of the plan, each once.
