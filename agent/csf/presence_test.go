@@ -3,6 +3,7 @@
 package csf
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -294,5 +295,57 @@ func TestSection5_1_FlowsThatRestDoNotHideSilence(t *testing.T) {
 	c.run(200*time.Millisecond, 10*time.Millisecond, 0)
 	if len(c.series) != n-2 {
 		t.Errorf("%d series after the gateway is back, want %d", len(c.series), n-2)
+	}
+}
+
+// Whatever order things come in, a gateway has as many flows as have it as their peer.
+func TestPresencesInAnyOrder(t *testing.T) {
+	gateways := []netip.AddrPort{gateway, gateway2, netip.MustParseAddrPort("198.51.100.3:52000")}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 4 {
+		c := newCrowd(t, 8, gateways...)
+		for range 500 {
+			i, g := rng.IntN(len(c.flows)), gateways[rng.IntN(len(gateways))]
+			f := c.flows[i]
+			c.f = f
+			switch rng.IntN(12) {
+			case 0:
+				c.answerHello(g, nil)
+			case 1:
+				f.HandleClose(c.now, f.peer, &wire.Close{FlowID: f.id, Reason: wire.CloseReason(rng.IntN(7))}, &c.acts)
+			case 2:
+				f.SetPeers(c.now, gateways[:1+rng.IntN(3)], &c.acts)
+			case 3:
+				q := *c.p
+				q.Digest = rng.IntN(2) == 0
+				f.SetParams(c.now, &q, &c.acts)
+			case 4:
+				f.HandleLossReport(c.now, f.peer, &wire.LossReport{FlowID: f.id, Interval: 20_000, Expected: 100, Received: 100}, &c.acts)
+			case 5:
+				if id := f.id; id != 0 && f.proposal.due != roce.Never {
+					f.HandleParamAck(c.now, f.peer, &wire.ParamAck{FlowID: id, ConfigID: f.proposal.config.id}, &c.acts)
+				}
+			case 6:
+				f.Close(c.now, wire.CloseIdle, &c.acts)
+			case 7:
+				c.run(time.Duration(rng.IntN(3000))*time.Millisecond, 50*time.Millisecond, i)
+			default:
+				c.run(time.Duration(rng.IntN(200))*time.Millisecond, 10*time.Millisecond)
+			}
+			c.f = f
+			c.take()
+			bound := map[*presence]int{}
+			for _, f := range c.flows {
+				if (f.with != nil) != (f.id != 0) || f.with != nil && f.with != c.env.presences.of[f.peer.Addr()] {
+					t.Fatalf("%v: %+v", f.peer, f.with)
+				}
+				bound[f.with]++
+			}
+			for a, q := range c.env.presences.of {
+				if q.bound != bound[q] || q.silent && q.returned || q.silent && q.bound > 0 && !q.lost {
+					t.Fatalf("%v has %d flows: %+v", a, bound[q], q)
+				}
+			}
+		}
 	}
 }
