@@ -50,6 +50,7 @@ type Flow struct {
 	unanswered    bool          // the last one because nobody answered
 	missedAt      time.Duration // when the last HELLO left that it did not answer
 	lookAt        time.Duration // when to look whether a gateway is back
+	served        netip.Addr    // its last peer
 	peer          netip.AddrPort
 	with          *presence // the peer's, if it is remembered
 	id            uint32

@@ -13,6 +13,8 @@ const (
 	scoutPause   = 250 * time.Millisecond
 	scoutSlowest = 4 * time.Second
 	scoutPart    = 16
+	// scoutGrace is the part of that by which flows that the gateway served before have the turn alone: others may not pass it at all.
+	scoutGrace = 4
 	// scoutGap is the least time between two series out of turn, to whatever gateway, and between two looks of one flow.
 	scoutGap = 25 * time.Millisecond
 	// maxPresences bounds the gateways that an Env remembers.
@@ -83,8 +85,8 @@ func (q *presence) hear(now time.Duration) {
 
 // join notes that a gateway is the flow's peer.
 func (f *Flow) join(now time.Duration) {
-	f.unanswered = false
-	q := f.env.presences.at(f.peer.Addr().Unmap())
+	f.unanswered, f.served = false, f.peer.Addr().Unmap()
+	q := f.env.presences.at(f.served)
 	if q == nil {
 		return
 	}
@@ -131,7 +133,11 @@ func (f *Flow) outOfTurn(now time.Duration) bool {
 			f.failures = 0
 			return true
 		case q.silent && now >= max(q.scout, all.scout):
-			q.scout, all.scout = now+min(max((now-q.since)/scoutPart, scoutPause), scoutSlowest), now+scoutGap
+			pause := min(max((now-q.since)/scoutPart, scoutPause), scoutSlowest)
+			if f.served != p.Addr() && now < q.scout+pause/scoutGrace {
+				continue
+			}
+			q.scout, all.scout = now+pause, now+scoutGap
 			return true
 		}
 	}

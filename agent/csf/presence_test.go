@@ -187,7 +187,7 @@ func TestSection5_1_WhoCannotAskIsNotSentAhead(t *testing.T) {
 	small.PathMTU = 576
 	c.flows[0].SetParams(c.now, &small, &c.acts)
 	for _, f := range c.flows {
-		f.helloAfter = roce.Never
+		f.helloAfter, f.served = roce.Never, gateway.Addr()
 	}
 	c.series = nil
 	c.run(time.Minute, 10*time.Millisecond)
@@ -347,5 +347,37 @@ func TestPresencesInAnyOrder(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Flows that do not pass a silent gateway do not keep one that it served before from finding out that it is back, though they send much more.
+func TestSection5_1_WhoWasServedIsSentAhead(t *testing.T) {
+	c := newCrowd(t, 3, gateway)
+	c.run(20*time.Millisecond, 10*time.Millisecond)
+	c.answer(2, gateway)
+	for i := range 12_000 { // two minutes
+		rest := []int{2}
+		if i%20 == 0 {
+			rest = nil
+		}
+		c.run(10*time.Millisecond, 10*time.Millisecond, rest...)
+	}
+	c.flows[2].helloAfter = roce.Never // its own turn is far away
+	c.series = nil
+	for i := range 6000 {
+		rest := []int{2}
+		if i%20 == 0 {
+			rest = nil
+		}
+		c.run(10*time.Millisecond, 10*time.Millisecond, rest...)
+	}
+	turns := 0
+	for _, s := range c.series {
+		if s.flow == 2 {
+			turns++
+		}
+	}
+	if turns < 10 {
+		t.Errorf("of %d series in a minute %d are of the flow that was served", len(c.series), turns)
 	}
 }
