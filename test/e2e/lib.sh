@@ -120,3 +120,22 @@ end_transfer() { # its result becomes figures
 	figure "$TRANSFER: corrupt messages" "$(jq '.corrupt // 0' "$TMP/$TRANSFER.json")" messages 0 "=="
 	figure "$TRANSFER: connections in error" "$(jq '.failed // 0' "$TMP/$TRANSFER.json")" connections 0 "=="
 }
+
+# without_protection NAME GOAL COMMAND...: how long the flow is not protected while COMMAND replaces agents, and until it is protected again. The
+# agents' workers run in real time afterwards.
+without_protection() {
+	local s watcher
+	note_gaps & watcher=$!
+	echo $watcher >>"$TMP/pids"
+	"${@:3}"
+	for s in $SITES; do realtime "$s"; done
+	wait_for 60 protected
+	sleep 1
+	kill $watcher
+	figure "$1: time without protection" "$(seconds "$(gaps)")" s "$2" "<="
+}
+note_gaps() { # a line for each look at the flow
+	while sleep 0.1; do echo "$(now) $(protected >/dev/null 2>&1 && echo 1 || echo 0)"; done >"$TMP/gaps"
+}
+# gaps adds up the times between the last look with protection, or the first look, and the next one with it. There must be one: agents were replaced.
+gaps() { awk 'NR == 1 {seen = $1} $2 == 1 {if (gone) {sum += $1 - seen; n++} seen = $1; gone = 0} $2 == 0 {gone = 1} END {print n ? sum : 999999}' "$TMP/gaps"; }

@@ -39,12 +39,14 @@ trap clean EXIT
 for stage in "$HERE"/stages/*.sh; do . "$stage"; done
 
 install
+if [ "$FORM" = full ]; then upgrade; fi
 policy
 profile_change
 rights
 api_server_away
 if [ "$FORM" = full ]; then
 	rolling_update
+	bad_upgrade
 	power_loss
 fi
 at_rest

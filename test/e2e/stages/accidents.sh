@@ -18,24 +18,11 @@ api_server_away() {
 
 # Where an agent of a site is replaced nobody else can take its work over: a node has one. What a person sees of it is for how long.
 rolling_update() {
-	local s watcher
 	begin_transfer "rolling update"
 	wait_for 30 protected
-	note_gaps & watcher=$!
-	echo $watcher >>"$TMP/pids"
-	in_both restart_agents
-	for s in $SITES; do realtime "$s"; done
-	wait_for 60 protected
-	sleep 1
-	kill $watcher
-	figure "rolling update of both sites at once: time without protection" "$(seconds "$(gaps)")" s 5 "<="
+	without_protection "rolling update of both sites at once" 5 in_both restart_agents
 	end_transfer
 }
-note_gaps() { # a line for each look at the flow
-	while sleep 0.1; do echo "$(now) $(protected >/dev/null 2>&1 && echo 1 || echo 0)"; done >"$TMP/gaps"
-}
-# gaps adds up the times between the last look with protection and the next one, and counts at least one: both agents were replaced.
-gaps() { awk '$2 == 1 {if (gone) {sum += $1 - seen; n++} seen = $1; gone = 0} $2 == 0 {gone = 1} END {print n ? sum : 999999}' "$TMP/gaps"; }
 restart_agents() {
 	kube "$1" -n "$NAMESPACE" rollout restart daemonset crem-agent && kube "$1" -n "$NAMESPACE" rollout status daemonset crem-agent --timeout=120s
 }

@@ -14,10 +14,10 @@ writes() {
 }
 
 uninstall() {
-	local s left=0 objects=0 differ=0
+	local s n left=0 objects=0 differ=0
 	for s in $SITES; do helm "$s" uninstall crem -n "$NAMESPACE" --wait --timeout 120s >"$TMP/$s.helm" 2>&1 || { cat "$TMP/$s.helm"; fail "helm uninstall in $s"; }; done
 	for s in $SITES; do
-		left=$((left + $(left_on "$s")))
+		for n in $(seq "$(nodes_of "$s")"); do left=$((left + $(left_on "$s" "n$n"))); done
 		interfaces "$s" | diff "$TMP/$s.interfaces" - || differ=$((differ + 1))
 		objects=$((objects + $(written_in "$s")))
 	done
@@ -27,10 +27,10 @@ uninstall() {
 	step "uninstalled"
 }
 
-# left_on SITE counts what is left. Folders stay, the kubelet made them. A program of BPF lives as long as its pin or the process that holds it; the
+# left_on SITE NODE counts what is left. Folders stay, the kubelet made them. A program of BPF lives as long as its pin or the process that holds it; the
 # agent's own command names what it still finds.
 left_on() {
-	on_node "$1" bash -c '
+	"$K" node "$1" "$2" bash -c '
 		find /sys/fs/bpf /run/crem /var/lib/crem ! -type d -path "*crem*" 2>/dev/null
 		for program in crem-agent crem-operator; do pgrep -x "$program"; done
 		"$0" uninstall 2>&1 | grep -v "^nothing to remove$"
