@@ -79,6 +79,11 @@ line_up() {
 	echo $LINE >>"$TMP/pids"
 }
 
+line() { curl -sf --unix-socket "$TMP/wan.sock" "$@"; }
+line_loses() { line -X PATCH -d "{\"both\":{\"loss\":$1}}" http://wan/v1/settings >/dev/null || fail "the line does not take its settings"; }
+# line_dropped counts what the machine, and not the line, lost.
+line_dropped() { line http://wan/v1/stats | jq '[.[] | objects | .ring_dropped + .send_dropped] | add'; }
+
 # ---- transfers. The endpoints run in the pods' networks but are not started by the API server, which goes away in between.
 find_endpoints() {
 	local s

@@ -23,7 +23,7 @@ for p in kube-apiserver etcd kubectl kubelet kube-controller-manager kube-schedu
 	[ -x "$CREM_KUBE_CACHE/bin/$p" ] || cannot "$p is not built yet: make kube (about 20 minutes on two cores, once)"
 done
 [ -x "$HELM" ] || cannot "helm is not built yet: make kube"
-for p in containerd runc conntrack nft jq; do command -v $p >/dev/null || cannot "$p is missing: test/lab/kube/kube.sh packages, and jq"; done
+for p in containerd runc conntrack nft jq curl; do command -v $p >/dev/null || cannot "$p is missing: test/lab/kube/kube.sh packages, jq and curl"; done
 for p in crem-agent crem-operator kubectl-crem crem-rc crem-wan; do [ -x "$B/$p" ] || cannot "build/$p is missing: make build-lab"; done
 
 TMP=$(mktemp -d)
@@ -41,6 +41,7 @@ for stage in "$HERE"/stages/*.sh; do . "$stage"; done
 install
 if [ "$FORM" = full ]; then upgrade; fi
 policy
+lossless_change
 profile_change
 rights
 api_server_away

@@ -26,7 +26,7 @@ P=${CREM_KUBE_PREFIX:-crem-}
 export CREM_KUBE_CACHE=$CACHE PATH=$CACHE/bin:$PATH
 
 PACKAGES="containerd runc containernetworking-plugins iptables nftables conntrack
- ethtool iproute2 iputils-ping openssl procps util-linux"
+ curl ethtool iproute2 iputils-ping jq openssl procps util-linux"
 PROGRAMS="kube-apiserver etcd kubectl kubelet kube-controller-manager kube-scheduler kube-proxy
  pause mkimg"
 MAX_NODES=9
