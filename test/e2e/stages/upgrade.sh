@@ -91,10 +91,10 @@ two_releases() {
 	wait_for 60 protected
 	for s in $SITES; do generation "$s" >"$TMP/$s.generation"; done
 	start=$(now)
-	in_both set_k
+	in_both set_k 48
 	for s in $SITES; do wait_for 60 in_force_since "$s" "$(cat "$TMP/$s.generation")"; done
 	figure "operator and agent of two releases: profile change to every node's report" "$(seconds $(($(now) - start)))" s 15 "<="
-	wait_for 5 k_is_48
+	wait_for 5 k_is 48
 	set_image east daemonset/crem-agent dev
 	set_image west deployment/crem-operator dev
 	for s in "east daemonset/crem-agent" "west deployment/crem-operator"; do
