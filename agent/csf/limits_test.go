@@ -599,6 +599,43 @@ func TestWindowKeepsWhatAGrowingSRTTNeeds(t *testing.T) {
 	}
 }
 
+// The record reaches back two SRTTs, so that the budget holds in any of them while SRTT grows up to twofold; also when bursts after silence divide
+// the sixteenths of an SRTT into more slots than there are.
+func TestWindowReachesBackTwoSRTTs(t *testing.T) {
+	type sent struct {
+		at     time.Duration
+		octets int64
+	}
+	rng := rand.New(rand.NewPCG(3, 9))
+	for range 300 {
+		var w window
+		var repairs []sent
+		now := start
+		for range 10 {
+			now += time.Duration(rng.IntN(int(testRTT / 3)))
+			for range 1 + rng.IntN(60) {
+				now += time.Duration(rng.IntN(3)) * time.Microsecond
+				w.at(now, testRTT).source += int64(1 + rng.IntN(1000))
+				if rng.IntN(3) == 0 {
+					repairs = append(repairs, sent{now, int64(1 + rng.IntN(1000))})
+					w.at(now, testRTT).answers += repairs[len(repairs)-1].octets
+				}
+			}
+		}
+		for srtt := testRTT; srtt <= 2*testRTT; srtt += testRTT / 8 {
+			var want int64
+			for _, r := range repairs {
+				if r.at > now-srtt {
+					want += r.octets
+				}
+			}
+			if got := w.sum(now, srtt).answers; got < want {
+				t.Fatalf("SRTT grows from %v to %v: %d octets of repairs are remembered, %d were sent", testRTT, srtt, got, want)
+			}
+		}
+	}
+}
+
 func TestWindowErrsOnTheSafeSide(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	var w window

@@ -20,7 +20,7 @@ type slot struct {
 	demand      int64         // octets that requests asked for
 }
 
-// window is the recent past of a flow, slot by slot, oldest first. It answers what was sent in the last SRTT, and errs on the
+// window is the recent past of a flow, slot by slot, oldest first, two SRTTs long, since SRTT may grow. It answers what was sent in the last SRTT, and errs on the
 // safe side: of a slot that is only partly inside, repairs count and sources do not.
 type window struct {
 	slots [maxSlots]slot
@@ -54,17 +54,25 @@ func (w *window) at(now, srtt time.Duration) *slot {
 	return s
 }
 
-// drop makes room for a slot: the oldest goes if it is past, else it is merged with the next.
+// drop makes room for a slot: the oldest goes if all of it is two SRTTs ago, else two neighbours become one; not one of the last SRTT
+// with one before it, whose repairs would then count again.
 func (w *window) drop(now, srtt time.Duration) {
-	a, b := &w.slots[0], &w.slots[1]
-	if a.last > now-srtt {
-		b.begin, b.start = a.begin, a.start
-		b.source += a.source
-		b.ordinary += a.ordinary
-		b.answers += a.answers
-		b.demand += a.demand
+	i := 0
+	switch past := now - srtt; {
+	case w.slots[0].last <= past-srtt:
+		copy(w.slots[:], w.slots[1:])
+		w.n--
+		return
+	case w.slots[0].last <= past && w.slots[1].last > past:
+		i = 1
 	}
-	copy(w.slots[:], w.slots[1:])
+	a, b := &w.slots[i], &w.slots[i+1]
+	b.begin, b.start = a.begin, a.start
+	b.source += a.source
+	b.ordinary += a.ordinary
+	b.answers += a.answers
+	b.demand += a.demand
+	copy(w.slots[i:], w.slots[i+1:])
 	w.n--
 }
 

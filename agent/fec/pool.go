@@ -122,9 +122,10 @@ func (p *Pool) Reclaim() {
 		c = next
 	}
 	p.limbo = nil
-	for _, chunk := range p.chunks[:p.chunk+1] {
+	for _, chunk := range p.chunks[:p.chunk] {
 		poison(chunk)
 	}
+	poison(p.chunks[p.chunk][:p.used])
 	p.inUse -= p.buffers
 	p.chunk, p.used, p.buffers = 0, 0, 0
 	p.trim()
