@@ -40,7 +40,7 @@ func (f *Flow) allowance(now time.Duration) allowance {
 	past := f.window.sum(now, f.rtt.smoothed())
 	limit := max(int64(f.params.MaxRepairRatio*(1-f.warning.Withheld)*float64(past.source)), f.leastBudget())
 	if f.restrained(now) {
-		limit = min(limit, f.restraint.limit(past.source))
+		limit = min(limit, f.restraint.limit(past.source, f.targetOctets()))
 	}
 	answers := past.answers + f.waiting
 	a := allowance{answers: limit - past.ordinary - answers, ordinary: limit - past.ordinary - max(answers, past.demand, f.symbolSize())}

@@ -323,7 +323,7 @@ func TestSection10_DropsByCongestionHalveRepairs(t *testing.T) {
 		w.report(1000, 990, nil)
 	}
 	w.f.restraint.repair, w.f.restraint.source = 80, 1000
-	limit := func() int64 { return w.f.restraint.limit(100_000) }
+	limit := func() int64 { return w.f.restraint.limit(100_000, blockOctets{}) }
 	marked := func(lost uint32) func(*wire.LossReport) {
 		return func(m *wire.LossReport) { m.Received -= lost; m.CEMarked = 20 }
 	}

@@ -58,12 +58,28 @@ func (r *restraint) report(now time.Duration, withheld bool, s *Stats) {
 	r.source = restraintKept*r.source + source
 }
 
-// limit is the repair octets for an SRTT with so many source octets.
-func (r *restraint) limit(source int64) int64 {
-	if r.source == 0 {
-		return 0
+// limit is the repair octets for an SRTT with so many source octets. Beside what was sent without congestion stands a block as its target asks for it: a
+// flow that begins while marks last, which may be hours, has no other time.
+func (r *restraint) limit(source int64, target blockOctets) int64 {
+	part := (r.repair + target.repair) / max(r.source+target.source, 1)
+	return int64(part*float64(source)) >> r.halvings
+}
+
+// blockOctets is a block with its ordinary symbols.
+type blockOctets struct{ repair, source float64 }
+
+// targetOctets is a whole block as its target asks for it. Congestion does not raise that (Section 5.3, rule 1).
+func (f *Flow) targetOctets() blockOctets {
+	c := f.current
+	if c == nil {
+		return blockOctets{}
 	}
-	return int64(float64(source)*r.repair/r.source) >> r.halvings
+	m := &f.redundancy.byCount[c.k]
+	if !m.known {
+		f.choose(m, c.k)
+	}
+	symbols := min(int(m.m), max(f.params.MaxM, f.params.FixedM)) // those of Source Copies are sent on request
+	return blockOctets{repair: float64(symbols * f.repairSize(c, false)), source: float64(c.k * c.T)}
 }
 
 // restrained reports whether the path is congested, as far as the flow knows.

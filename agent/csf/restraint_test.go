@@ -61,12 +61,12 @@ func TestSection10_WhatIsWithheldIsNotWhatWasBefore(t *testing.T) {
 	} {
 		s := sending{protected(t, fixed(2), 1), 2}
 		s.rounds(20, 0, 0)
-		before := s.f.restraint.limit(1e6)
+		before := s.f.restraint.limit(1e6, s.f.targetOctets())
 		for range c.again {
 			c.time(&s)
 			s.rounds(5, 0, 0)
 		}
-		if got := s.f.restraint.limit(1e6); got < before*19/20 || got > before*21/20 {
+		if got := s.f.restraint.limit(1e6, s.f.targetOctets()); got < before*19/20 || got > before*21/20 {
 			t.Errorf("%s: of 1,000,000 octets %d for repair afterwards, %d before", c.name, got, before)
 		}
 	}
@@ -83,7 +83,7 @@ func TestSection10_RestraintBeginsWithProtection(t *testing.T) {
 	s.wait(testRTT)
 	s.paramAck(s.lastOf(wire.TypeParamUpdate).param.ConfigID, wire.StatusAccepted)
 	s.rounds(10, 0, 0)
-	if got, want := s.f.restraint.limit(1e6), int64(1e6*2/32); got < want*9/10 {
+	if got, want := s.f.restraint.limit(1e6, s.f.targetOctets()), int64(1e6*2/32); got < want*9/10 {
 		t.Errorf("of 1,000,000 octets %d for repair, want about %d", got, want)
 	}
 }
@@ -132,5 +132,50 @@ func TestSection10_HalvingsEndWithTheConfiguration(t *testing.T) {
 	w.report(1000, 1000, func(m *wire.LossReport) { m.CEMarked = 30 })
 	if n := w.f.restraint.halvings; n != 0 {
 		t.Errorf("%d halvings by marks alone", n)
+	}
+}
+
+// Section 10, rule 3: a flow that begins while marks last is repaired as what is known of the loss asks for, and no more, however much is lost; of the full
+// queue's drops it takes less, as any flow.
+func TestSection10_AFlowThatBeginsUnderMarks(t *testing.T) {
+	begin := func(site *ownSite) *sending {
+		w := newWorld(t, defaults())
+		w.p.PeerSite = "east"
+		w.env.Site = func(string) SharedSite { return site }
+		s := &sending{w, 2}
+		s.write(1)
+		s.answerHello(gateway, nil)
+		s.wait(testRTT)
+		s.paramAck(s.lastOf(wire.TypeParamUpdate).param.ConfigID, wire.StatusAccepted)
+		return s
+	}
+	// share is repair octets to source octets of n round trips with marks.
+	share := func(s *sending, n int, lost uint32) float64 {
+		before := s.f.Stats()
+		s.rounds(n, lost, 30)
+		after := s.f.Stats()
+		return float64(after.RepairOctets-before.RepairOctets) / float64(after.SourceOctets-before.SourceOctets)
+	}
+	unknown := begin(&ownSite{})
+	asked := unknown.f.targetOctets()
+	most := asked.repair / asked.source
+	if got := share(unknown, 10, 0); got > most || got < most/2 {
+		t.Errorf("nothing known: repairs are %.4f of the source octets, asked for are %.4f", got, most)
+	}
+	site := &ownSite{}
+	for range 100 {
+		site.known.loss.add(interval{sent: 1000, lost: 10, raise: true})
+	}
+	for _, lost := range []uint32{3, 10, 100} {
+		s := begin(site)
+		asked := s.f.targetOctets()
+		most := asked.repair / asked.source
+		got := share(s, 100, lost)
+		if least := most / 2; got > most || lost == 3 && got < least {
+			t.Errorf("1 %% known, %d of 320 lost: repairs are %.4f of the source octets, asked for are %.4f", lost, got, most)
+		}
+		if lost == 100 && got > most/4 {
+			t.Errorf("%d of 320 lost: repairs are %.4f of the source octets, asked for are %.4f before the first drops", lost, got, most)
+		}
 	}
 }
