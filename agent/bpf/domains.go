@@ -86,6 +86,7 @@ func (o *Objects) SetDomains(domains []Domain, local []netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	o.wanted.boundary = nil // what is half done is nobody else's change
 	if err := c.carryOut(); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 
 // wanted is what the kernel was told last and took, to be compared with what it has.
 type wanted struct {
-	boundary   *boundary // nil: nothing yet
+	boundary   *boundary // nil: nothing yet, or the kernel refused a part of it
 	transports cremTransports
 }
 
@@ -67,9 +67,66 @@ func (o *Objects) repairTransports() ([]string, error) {
 	return []string{"the transports that are recognised beside RoCEv2 were others"}, nil
 }
 
-// repairFlows looks at entries without the lock under which workers register flows: only what seems wrong is looked at again with it.
-func (o *Objects) repairFlows() (found []string, failed error) {
-	n := 0
+// repairFlows takes away the entries that are no flow's, which may fill the map, then makes those of the flows right.
+func (o *Objects) repairFlows() (found []string, err error) {
+	foreign, err := o.removeForeign()
+	if foreign > 0 {
+		found = append(found, fmt.Sprintf("%d entries of flows were not ours", foreign))
+	}
+	wrong, failed := o.repairEntries()
+	if wrong > 0 {
+		found = append(found, fmt.Sprintf("of the flows that are restored %d had no entry, or a wrong one", wrong))
+	}
+	return found, cmp.Or(err, failed)
+}
+
+// removeForeign removes entries of flows that no worker registered, and says how many. It looks without the lock under which workers register flows: only what
+// seems wrong is looked at again with it.
+func (o *Objects) removeForeign() (n int, failed error) {
+	var suspects []cremFlowKey
+	var key cremFlowKey
+	var index uint32
+	it := o.kernel.CremFlowIndex.Iterate()
+	for it.Next(&key, &index) {
+		if !o.isLive(&key) {
+			suspects = append(suspects, key)
+		}
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // so many come and go; the rest is looked at next time
+		failed = explain(err, "read the entries of flows")
+	}
+	for i := range suspects {
+		removed, err := o.removeUnlessLive(&suspects[i])
+		if failed = cmp.Or(failed, err); removed {
+			n++
+		}
+	}
+	return n, failed
+}
+
+func (o *Objects) isLive(key *cremFlowKey) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, live := o.live[key.flow()]
+	return live
+}
+
+// removeUnlessLive removes the entry of a flow, unless a worker has registered it by now.
+func (o *Objects) removeUnlessLive(key *cremFlowKey) (removed bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, live := o.live[key.flow()]; live {
+		return false, nil
+	}
+	err = o.kernel.CremFlowIndex.Delete(key)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return false, nil // it was that of a flow that has ended
+	}
+	return err == nil, explain(err, "remove an entry of a flow that is not ours")
+}
+
+// repairEntries makes the entries of all flows right, and says how many were not. It looks as removeForeign does.
+func (o *Objects) repairEntries() (n int, failed error) {
 	for index := range o.config.MaxFlows {
 		o.mu.Lock()
 		key, live := o.keys[index]
@@ -85,10 +142,7 @@ func (o *Objects) repairFlows() (found []string, failed error) {
 			n++
 		}
 	}
-	if n > 0 {
-		found = []string{fmt.Sprintf("of the flows that are restored %d had no entry, or a wrong one", n)}
-	}
-	return found, failed
+	return n, failed
 }
 
 // rightEntry reports whether the kernel finds a flow under its key.

@@ -4,6 +4,8 @@ package bpf_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"crem.dev/crem/agent/bpf"
 	"crem.dev/crem/agent/packet"
@@ -71,6 +74,35 @@ func (p pinFolder) onLink(ifindex int, direction bpf.Direction, harm func(link.L
 
 func (p pinFolder) takeOff(ifindex int, direction bpf.Direction) func() {
 	return p.onLink(ifindex, direction, link.Link.Detach)
+}
+
+// fill puts entries into a map until it is full.
+func (p pinFolder) fill(name string) {
+	m := p.pinned(name)
+	for i := range m.MaxEntries() {
+		key := make([]byte, m.KeySize())
+		binary.NativeEndian.PutUint32(key, i)
+		if err := m.Put(key, make([]byte, m.ValueSize())); errors.Is(err, unix.E2BIG) {
+			return
+		} else if err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// redirect makes the value of every entry of a map another one.
+func (p pinFolder) redirect(name string, value uint32) {
+	m := p.pinned(name)
+	var keys [][]byte
+	key, old := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
+	for it := m.Iterate(); it.Next(&key, &old); {
+		keys = append(keys, bytes.Clone(key))
+	}
+	for _, key := range keys {
+		if err := m.Put(key, value); err != nil {
+			p.t.Fatal(err)
+		}
+	}
 }
 
 // exchange puts a program in place of ours that lets everything pass.
@@ -146,6 +178,8 @@ func TestG04_DriftIsRepaired(t *testing.T) {
 		{pins.empty("crem_local"), "addresses of this node 1 were"},
 		{pins.empty("crem_ports"), "CREM ports 1 were"},
 		{pins.empty("crem_flow_index"), "of the flows that are restored 1 had no entry"},
+		{func() { pins.fill("crem_flow_index") }, "entries of flows were not ours"},
+		{func() { pins.redirect("crem_flow_index", uint32(index+1)) }, "of the flows that are restored 1 had no entry"},
 		{func() {
 			if err := pins.pinned("crem_ports").Put(uint16(52001), uint32(1)); err != nil {
 				t.Fatal(err)
@@ -227,6 +261,34 @@ func TestG04_OnlyWhatIsRepairedIsTold(t *testing.T) {
 		if found, err := o.Repair(); err == nil || len(found) > 0 {
 			t.Errorf("%s, which nobody can write: %q, %v", name, found, err)
 		}
+	}
+}
+
+// What the kernel refused half-way is nobody else's change, and what it holds then stays until it is told anew.
+func TestG04_WhatTheKernelRefusesIsNoDrift(t *testing.T) {
+	w := newWorld(t)
+	pins := pinFolder{t, filepath.Join(netns.MountBPF(t), "crem")}
+	o := w.load(config(pins.dir))
+	few := []bpf.Domain{{ID: 1, Ports: []uint16{52000}}}
+	if err := o.SetDomains(few, nil); err != nil {
+		t.Fatal(err)
+	}
+	many := []bpf.Domain{{ID: 1, Members: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}}
+	for i := range pins.pinned("crem_ports").MaxEntries() + 1 {
+		many[0].Ports = append(many[0].Ports, uint16(1000+i))
+	}
+	if err := o.SetDomains(many, nil); err == nil {
+		t.Fatal("the kernel took more ports than there is room for")
+	}
+	if found, err := o.Repair(); err != nil || len(found) > 0 {
+		t.Errorf("found %q, %v", found, err)
+	}
+	if err := o.SetDomains(few, nil); err != nil {
+		t.Fatal(err)
+	}
+	pins.empty("crem_ports")()
+	if found, err := o.Repair(); err != nil || len(found) != 1 {
+		t.Errorf("found %q, %v", found, err)
 	}
 }
 

@@ -5,6 +5,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -44,6 +45,14 @@ func newKey(k packet.FlowKey) cremFlowKey {
 		key.QpnSpace |= responseSpace
 	}
 	return key
+}
+
+// flow is the inverse of newKey.
+func (k *cremFlowKey) flow() packet.FlowKey {
+	return packet.FlowKey{
+		Src: netip.AddrFrom16(k.Src).Unmap(), Dst: netip.AddrFrom16(k.Dst).Unmap(), QPN: k.QpnSpace & qpnMask,
+		Response: k.QpnSpace&responseSpace != 0, Transport: uint8(k.QpnSpace &^ responseSpace >> transportShift),
+	}
 }
 
 // RegisterFlow implements packet.Holder. Errors: ErrFlowExists, ErrFlowTableFull, a key or parameter out of range, or
