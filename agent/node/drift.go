@@ -20,8 +20,12 @@ import (
 // driftEvents is the least time between two events about drift: who takes things away again and again is told of often enough.
 const driftEvents = time.Minute
 
-// mostNote is what an event's note may hold.
-const mostNote = 1024
+// What the fields of an event may hold, in octets.
+const (
+	mostNote     = 1024
+	mostName     = 253
+	mostInstance = 128
+)
 
 func logDrift(log logr.Logger, found []string) {
 	for _, text := range found {
@@ -62,15 +66,16 @@ func (c *client) driftEvent(ctx context.Context, node string, uid types.UID, fou
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	note := "Somebody else changed the data path in the kernel, it is repaired: " + strings.Join(found, "; ")
-	if len(note) > mostNote {
-		note = note[:mostNote]
-	}
+	stamp := fmt.Sprintf(".%x", now.UnixNano())
 	e := &eventsv1.Event{
 		TypeMeta:   metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%x", node, now.UnixNano())}, // where events of objects without a namespace are
-		EventTime:  metav1.NewMicroTime(now), ReportingController: v1alpha1.FieldManagerAgent, ReportingInstance: node,
-		Action: "RepairDrift", Reason: v1alpha1.ReasonDriftRepaired, Type: corev1.EventTypeWarning, Note: note,
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: cutName(node, mostName-len(stamp)) + stamp}, // where events of objects without a namespace are
+		EventTime:  metav1.NewMicroTime(now), ReportingController: v1alpha1.FieldManagerAgent, ReportingInstance: cut(node, mostInstance),
+		Action: "RepairDrift", Reason: v1alpha1.ReasonDriftRepaired, Type: corev1.EventTypeWarning, Note: cut(note, mostNote),
 		Regarding: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindNode, Name: node, UID: uid},
 	}
 	return c.events.Post().Namespace(metav1.NamespaceDefault).Resource(resourceEvents).Body(e).Do(ctx).Error()
 }
+
+// cutName takes off what is too long for a name, which then still ends as one may.
+func cutName(s string, most int) string { return strings.TrimRight(s[:min(len(s), most)], ".-") }
