@@ -5,6 +5,7 @@ package controllers
 import (
 	"time"
 
+	"crem.dev/crem/internal/served"
 	"crem.dev/crem/internal/sitehealth"
 )
 
@@ -22,6 +23,8 @@ type Options struct {
 	Hold time.Duration
 	// SitePeriod is the least time between two changes of what a domain's status shows of its other sites.
 	SitePeriod time.Duration
+	// Served are the fields that the API server knows; nil: all.
+	Served *served.Fields
 	// CollectAfter is how long a CREMNode that nothing needs stays; 0: for ever.
 	CollectAfter time.Duration
 }

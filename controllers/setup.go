@@ -98,13 +98,14 @@ func (i *interner) transform(in any) (any, error) {
 
 // Add adds all controllers to a manager that has CacheOptions and Scheme. They run while the manager leads.
 func Add(mgr ctrl.Manager, o Options) error {
-	p := &policies{reader: mgr.GetClient()}
-	nodes := &nodeReconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), policies: p, options: o}
+	writer := olderServer{mgr.GetClient(), o.Served}
+	p := &policies{reader: writer}
+	nodes := &nodeReconciler{client: writer, live: mgr.GetAPIReader(), policies: p, options: o}
 	if err := nodes.setup(mgr); err != nil {
 		return err
 	}
 	statuses := &statusReconciler{
-		client: mgr.GetClient(), policies: p, options: o, events: mgr.GetEventRecorder("crem-operator"),
+		client: writer, policies: p, options: o, events: mgr.GetEventRecorder("crem-operator"),
 		changes: &debounce{quiet: o.StatusQuiet, most: o.StatusMost},
 		hold:    &steady{hold: o.Hold, failed: map[nodeInDomain]failure{}},
 		sites:   &siteViews{period: o.SitePeriod, domains: map[string]*siteView{}}, silences: &silences{},
@@ -112,6 +113,6 @@ func Add(mgr ctrl.Manager, o Options) error {
 	if err := statuses.setup(mgr); err != nil {
 		return err
 	}
-	slices := &sliceReconciler{client: mgr.GetClient(), options: o}
+	slices := &sliceReconciler{client: writer, options: o}
 	return slices.setup(mgr)
 }

@@ -23,6 +23,7 @@ import (
 	"crem.dev/crem/api/v1alpha1"
 	crem "crem.dev/crem/api/v1alpha1/applyconfiguration/api/v1alpha1"
 	"crem.dev/crem/internal/render"
+	"crem.dev/crem/internal/served"
 )
 
 // task is one piece of work of the status controller: the first visit of an object, or, when it names none, a look at everything.
@@ -75,7 +76,7 @@ func (r *statusReconciler) firstVisit(ctx context.Context, t task) error {
 			return nil
 		}
 		c := conditions{generation: d.Generation, now: metav1.Now()}
-		return r.writeDomain(ctx, &d, v1alpha1.CREMDomainStatus{ObservedGeneration: d.Generation, Conditions: c.first()})
+		return r.writeDomain(ctx, &d, v1alpha1.CREMDomainStatus{ObservedGeneration: d.Generation, Conditions: c.first()}, false)
 	}
 	var p v1alpha1.CREMProfile
 	if err := r.client.Get(ctx, key, &p); err != nil {
@@ -118,7 +119,7 @@ func (r *statusReconciler) survey(ctx context.Context) (time.Time, error) {
 		if isStalled(status.Conditions) {
 			stalledDomains++
 		}
-		errs = append(errs, r.writeDomain(ctx, &d, status))
+		errs = append(errs, r.writeDomain(ctx, &d, status, s.domains[name].heard))
 	}
 	for i := range w.policy.objs.Profiles {
 		name := w.policy.objs.Profiles[i].Name
@@ -176,8 +177,12 @@ func isStalled(list []metav1.Condition) bool {
 	return meta.IsStatusConditionTrue(list, v1alpha1.ConditionStalled)
 }
 
-// writeDomain writes the status if it says something new, and an event for what changed for people.
-func (r *statusReconciler) writeDomain(ctx context.Context, d *v1alpha1.CREMDomain, status v1alpha1.CREMDomainStatus) error {
+// writeDomain writes the status if it says something new, and an event for what changed for people. heard says that agents report.
+func (r *statusReconciler) writeDomain(ctx context.Context, d *v1alpha1.CREMDomain, status v1alpha1.CREMDomainStatus, heard bool) error {
+	status, err := served.Status(r.options.Served, v1alpha1.KindDomain, status)
+	if err != nil {
+		return err
+	}
 	if equality.Semantic.DeepEqual(d.Status, status) {
 		return nil
 	}
@@ -188,26 +193,30 @@ func (r *statusReconciler) writeDomain(ctx context.Context, d *v1alpha1.CREMDoma
 	// With the UID an object that was replaced meanwhile is left alone.
 	err = r.client.Status().Apply(ctx, crem.CREMDomain(d.Name).WithUID(d.UID).WithStatus(c), asOperator, client.ForceOwnership)
 	if err == nil {
-		r.tellSuspended(d, status.Sites)
+		r.tellSuspended(d, status.Sites, heard)
 	}
 	return r.written(v1alpha1.KindDomain, d, d.Status.Conditions, status.Conditions, err)
 }
 
-// tellSuspended tells by events where repairs are suspended that were not, and the other way round.
-func (r *statusReconciler) tellSuspended(d *v1alpha1.CREMDomain, sites []v1alpha1.SiteHealth) {
+// tellSuspended tells by events where repairs are suspended that were not, and the other way round, unless no agent is heard any more that could tell.
+func (r *statusReconciler) tellSuspended(d *v1alpha1.CREMDomain, sites []v1alpha1.SiteHealth, heard bool) {
 	for _, s := range sites {
 		was := slices.ContainsFunc(d.Status.Sites, func(o v1alpha1.SiteHealth) bool { return o.Name == s.Name && o.RepairsSuspended })
 		switch {
 		case s.RepairsSuspended && !was:
 			r.events.Eventf(d, nil, corev1.EventTypeWarning, v1alpha1.ReasonRepairsSuspended, "SuspendRepairs",
 				"Flows to site %s are left to RDMA: over 10 %% of their packets are lost or over 50 %% marked; repair the path, or find what congests it. Repairs start again ten seconds after that ends.", s.Name)
-		case was && !s.RepairsSuspended:
+		case was && !s.RepairsSuspended && heard:
 			r.events.Eventf(d, nil, corev1.EventTypeNormal, v1alpha1.ReasonRepairsResumed, "ResumeRepairs", "No flow to site %s is left to RDMA any more.", s.Name)
 		}
 	}
 }
 
 func (r *statusReconciler) writeProfile(ctx context.Context, p *v1alpha1.CREMProfile, status v1alpha1.CREMProfileStatus) error {
+	status, err := served.Status(r.options.Served, v1alpha1.KindProfile, status)
+	if err != nil {
+		return err
+	}
 	if equality.Semantic.DeepEqual(p.Status, status) {
 		return nil
 	}

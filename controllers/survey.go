@@ -59,6 +59,7 @@ type tally struct {
 	notReporting                                            int32 // of failing
 	failingNodes                                            []v1alpha1.FailingNode
 	sites                                                   map[v1alpha1.SiteName]*siteTotal
+	heard                                                   bool // some node's agent reports
 }
 
 // maxFailingNodes is how many failing nodes a status names: no object grows with the number of nodes.
@@ -124,6 +125,7 @@ func (s *survey) node(w world, node *metav1.PartialObjectMetadata, set domainSet
 			v = judge(domain, have, rendered, quiet)
 		}
 		if mine && quiet.heard {
+			s.domains[domain].heard = true
 			if item := domainItem(&have.Status, domain); item != nil {
 				s.domains[domain].addSites(item)
 			}

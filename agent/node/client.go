@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"crem.dev/crem/api/v1alpha1"
+	"crem.dev/crem/internal/served"
 )
 
 // One agent's share of the API server: a few requests a second at the most, whatever happens on the node.
@@ -86,13 +87,16 @@ type patchMeta struct {
 	UID  types.UID `json:"uid,omitempty"` // another object of this name is refused
 }
 
-// applyStatus writes the status of the CREMNode with this UID and gives the object as it is then.
-func (c *client) applyStatus(ctx context.Context, name string, uid types.UID, status *v1alpha1.CREMNodeStatus) (*v1alpha1.CREMNode, error) {
+// applyStatus writes the status of the CREMNode with this UID, as far as the API server knows its fields, and gives the object as it is then.
+func (c *client) applyStatus(ctx context.Context, name string, uid types.UID, status *v1alpha1.CREMNodeStatus, fields *served.Fields) (*v1alpha1.CREMNode, error) {
 	body, err := json.Marshal(statusPatch{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindNode},
 		Metadata: patchMeta{Name: name, UID: uid}, Status: *status,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if body, err = fields.Keep(body); err != nil {
 		return nil, err
 	}
 	out := new(v1alpha1.CREMNode)

@@ -4,6 +4,8 @@ package node
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"crem.dev/crem/api/v1alpha1"
+	"crem.dev/crem/internal/served"
 )
 
 // Pauses after a write that failed.
@@ -20,6 +23,9 @@ const (
 	leastPause = time.Second
 	mostPause  = time.Minute
 )
+
+// fieldsPeriod is the least time between two questions which fields the API server knows.
+const fieldsPeriod = 10 * time.Minute
 
 // reporter writes the status of this node's CREMNode, when it differs, the pace allows it and the node's Lease is in force. When it is not, the condition Ready is the
 // operator's, who says that this agent does not report.
@@ -38,6 +44,12 @@ type reporter struct {
 	retry  time.Time // not before this after a failure
 	failed bool
 	leased time.Time // until when the Lease is in force
+
+	// What the API server knows of CREMNode is asked for when it refuses a field, and again while it lacks one: its custom resource definitions may be older
+	// than this agent.
+	fields *served.Fields
+	asked  time.Time                // the last time; zero: never
+	whole  *v1alpha1.CREMNodeStatus // wanted, with what the API server does not know
 }
 
 func newReporter(c *client, node string, log logr.Logger) *reporter {
@@ -61,12 +73,51 @@ func (r *reporter) observed(n *v1alpha1.CREMNode) {
 func (r *reporter) want(uid types.UID, s v1alpha1.CREMNodeStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.uid, r.wanted = uid, &s
+	r.uid, r.whole = uid, &s
+	r.wanted = r.known(&s)
 	if r.live != nil && r.live.UID == uid {
 		if _, differs := r.pace.due(time.Now(), &r.live.Status, r.wanted); differs {
 			r.poke()
 		}
 	}
+}
+
+// known is what the API server can be told of a status.
+func (r *reporter) known(s *v1alpha1.CREMNodeStatus) *v1alpha1.CREMNodeStatus {
+	kept, err := served.Status(r.fields, v1alpha1.KindNode, *s)
+	if err != nil {
+		return s
+	}
+	return &kept
+}
+
+// askFields asks which fields the API server knows, unless that was asked lately, and reports whether the answer is another one. It must be called without the lock.
+func (r *reporter) askFields(ctx context.Context) bool {
+	now := time.Now()
+	if !r.asked.IsZero() && now.Sub(r.asked) < fieldsPeriod {
+		return false
+	}
+	r.asked = now
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	fields, err := served.Read(ctx, r.client.crem)
+	if err != nil || slices.Equal(fields.Missing(), r.fields.Missing()) {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fields = fields
+	if r.whole != nil {
+		r.wanted = r.known(r.whole)
+	}
+	mine := slices.DeleteFunc(slices.Clone(fields.Missing()), func(s string) bool { return !strings.HasPrefix(s, v1alpha1.KindNode+" status.") })
+	r.log.Info("What the API server knows of the status of a CREMNode is another now; what it lacks is not reported", "missing", strings.Join(mine, ", "), "todo", served.Install)
+	return true
+}
+
+// refusesField reports whether the API server does not know a field.
+func refusesField(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }
 
 // renewed tells that the Lease was renewed.
@@ -105,6 +156,9 @@ func (r *reporter) run(ctx context.Context) {
 
 // step writes if it is time to, and tells how long nothing need be done.
 func (r *reporter) step(ctx context.Context) time.Duration {
+	if len(r.fields.Missing()) > 0 {
+		r.askFields(ctx)
+	}
 	r.mu.Lock()
 	now := time.Now()
 	if r.live == nil || r.wanted == nil || r.live.UID != r.uid || !now.Before(r.leased) {
@@ -123,7 +177,10 @@ func (r *reporter) step(ctx context.Context) time.Duration {
 	status, uid := withTimes(*r.wanted, &r.live.Status, now), r.uid
 	r.pace.wrote(now)
 	r.mu.Unlock()
-	written, err := r.client.applyStatus(ctx, r.node, uid, &status)
+	written, err := r.client.applyStatus(ctx, r.node, uid, &status, r.fields)
+	if refusesField(err) && r.askFields(ctx) {
+		return 0
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {

@@ -5,6 +5,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"crem.dev/crem/api/v1alpha1"
+	"crem.dev/crem/internal/served"
 )
 
 // manifests applies all objects of the files.
@@ -89,6 +91,26 @@ func (k kubernetes) drifts(node string) (list []eventsv1.Event) {
 	return list
 }
 
+// TestLongestEvent: the longest name that a node can have and a long list of changes make an event that an API server takes.
+func TestLongestEvent(t *testing.T) {
+	cfg := apiServer(t)
+	k := kubernetes{t, admin(t, cfg)}
+	label := strings.Repeat("n", 59)
+	name := strings.Repeat(label+".", 4) + strings.Repeat("x", 253-4*60)
+	all, err := newClient(cfg, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int64{1 << 40, 1 << 44, 1 << 48} { // cut after a letter, after a dot, and before it
+		if err := all.driftEvent(t.Context(), name, "uid", slices.Repeat([]string{"the programs of wän0 were away"}, 100), time.Unix(0, at)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(k.drifts(name)); n != 3 {
+		t.Errorf("%d events", n)
+	}
+}
+
 // TestTokenIsForItsOwnNode: with the rights and the policy that are installed, an agent does its work, and its token can not touch what is another node's.
 func TestTokenIsForItsOwnNode(t *testing.T) {
 	cfg := apiServer(t)
@@ -120,7 +142,7 @@ func TestTokenIsForItsOwnNode(t *testing.T) {
 	}
 	// A policy is in force some time after it was made.
 	soon(t, "the policy is in force", func() bool {
-		_, err := mine.applyStatus(t.Context(), "gw-two", "", &v1alpha1.CREMNodeStatus{AgentVersion: "forged"})
+		_, err := mine.applyStatus(t.Context(), "gw-two", "", &v1alpha1.CREMNodeStatus{AgentVersion: "forged"}, nil)
 		return err != nil
 	})
 	refused := func(what string, err error, says string) {
@@ -131,7 +153,7 @@ func TestTokenIsForItsOwnNode(t *testing.T) {
 		}
 		t.Logf("%s: %v", what, err)
 	}
-	_, err = mine.applyStatus(t.Context(), "gw-two", "", &v1alpha1.CREMNodeStatus{AgentVersion: "forged"})
+	_, err = mine.applyStatus(t.Context(), "gw-two", "", &v1alpha1.CREMNodeStatus{AgentVersion: "forged"}, nil)
 	refused("status of another node", err, "the agent of node gw-one may not write")
 	refused("Lease of another node", mine.renewLease(t.Context(), "crem-system", "gw-two", time.Now()), "the agent of node gw-one may not write")
 	theirs := admin(t, one)
@@ -142,11 +164,16 @@ func TestTokenIsForItsOwnNode(t *testing.T) {
 	refused("an event about another node", mine.driftEvent(t.Context(), "gw-two", k.node("gw-two").UID, []string{"forged"}, time.Now()), "about the CREMNode of its own node only")
 	refused("a Lease elsewhere", mine.renewLease(t.Context(), "default", "gw-one", time.Now()), "")
 
+	// G11: which fields the API server knows is no secret.
+	if _, err := served.Read(t.Context(), mine.crem); err != nil {
+		t.Error(err)
+	}
+
 	other, err := newClient(two, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.applyStatus(t.Context(), "gw-two", "", &v1alpha1.CREMNodeStatus{AgentVersion: "true"}); err != nil {
+	if _, err := other.applyStatus(t.Context(), "gw-two", "", &v1alpha1.CREMNodeStatus{AgentVersion: "true"}, nil); err != nil {
 		t.Errorf("the other node's own agent: %v", err)
 	}
 	if v := k.node("gw-two").Status.AgentVersion; v != "true" {

@@ -5,19 +5,20 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"crem.dev/crem/internal/clidoc"
+	"crem.dev/crem/test/oldercrds"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md anew")
@@ -54,78 +55,48 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// openAPIOf describes the kinds of the repository's CRDs, as an API server that has them does.
-func openAPIOf(t *testing.T) map[string]any {
-	t.Helper()
-	files, err := filepath.Glob("../../config/crd/bases/*.yaml")
-	if err != nil || len(files) < 4 {
-		t.Fatalf("%v %v", files, err)
-	}
-	schemas := map[string]any{}
-	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var crd struct {
-			Spec struct {
-				Names    struct{ Kind string }
-				Versions []struct {
-					Schema struct{ OpenAPIV3Schema map[string]any }
-				}
-			}
-		}
-		if err := yaml.Unmarshal(raw, &crd); err != nil {
-			t.Fatal(err)
-		}
-		schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
-		schema["x-kubernetes-group-version-kind"] = []any{map[string]any{"group": "crem.dev", "version": "v1alpha1", "kind": crd.Spec.Names.Kind}}
-		schemas["dev.crem.v1alpha1."+crd.Spec.Names.Kind] = schema
-	}
-	return map[string]any{"components": map[string]any{"schemas": schemas}}
-}
-
-// TestMissingCRDs: what the operator says of an API server that lacks something.
-func TestMissingCRDs(t *testing.T) {
-	schemas := func(doc map[string]any) map[string]any {
-		return doc["components"].(map[string]any)["schemas"].(map[string]any)
-	}
-	spec := func(doc map[string]any, kind string) map[string]any {
-		properties := schemas(doc)["dev.crem.v1alpha1."+kind].(map[string]any)["properties"].(map[string]any)
-		return properties["spec"].(map[string]any)["properties"].(map[string]any)
+// TestOtherDefinitions: an operator ends when the API server lacks other fields than it did, so that it is started anew, and for nothing else.
+func TestOtherDefinitions(t *testing.T) {
+	description := func(missing ...string) []byte { return oldercrds.Description(t, "../../config/crd/bases", missing...) }
+	var now atomic.Pointer[[]byte]
+	asked := make(chan struct{}, 1000)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(*now.Load())
+		asked <- struct{}{}
+	}))
+	defer server.Close()
+	api, err := describer(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, row := range []struct {
-		name string
-		edit func(map[string]any)
-		code int
-		says string
+		name          string
+		before, after []byte
 	}{
-		{"complete", func(map[string]any) {}, http.StatusOK, ""},
-		{"a newer field", func(d map[string]any) { spec(d, "CREMNode")["later"] = map[string]any{} }, http.StatusOK, ""},
-		{"none at all", func(map[string]any) {}, http.StatusNotFound, "knows no kind of crem.dev/v1alpha1: install the CRDs"},
-		{"a kind is missing", func(d map[string]any) { delete(schemas(d), "dev.crem.v1alpha1.CREMEndpointSlice") }, http.StatusOK, "does not know the kind CREMEndpointSlice: install"},
-		{"a field is missing", func(d map[string]any) { delete(spec(d, "CREMProfile"), "spread") }, http.StatusOK, "CREMProfile is too old, it has no spec.spread: install"},
-		{"a field far inside", func(d map[string]any) {
-			items := spec(d, "CREMNode")["domains"].(map[string]any)["items"].(map[string]any)
-			delete(items["properties"].(map[string]any), "rules")
-		}, http.StatusOK, "CREMNode is too old, it has no spec.domains.rules: install"},
-		{"does not answer", func(map[string]any) {}, http.StatusForbidden, "lets this account in"},
+		{"those of this release come", description("CREMNode status.excluded"), description()},
+		{"older ones come", description(), description("CREMNode status.excluded")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			doc := openAPIOf(t)
-			row.edit(doc)
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if row.code != http.StatusOK || r.URL.Path != "/openapi/v3/apis/crem.dev/v1alpha1" {
-					http.Error(w, "no", row.code)
-					return
+			now.Store(&row.before)
+			fields := waitForCRDs(t.Context(), logr.Discard(), api, &healthServer{})
+			<-asked
+			ended := make(chan struct{})
+			go func() {
+				untilOthers(t.Context(), logr.Discard(), api, fields, time.Millisecond)
+				close(ended)
+			}()
+			for _, same := range [][]byte{row.before, []byte("no description"), row.before} {
+				now.Store(&same)
+				for range 3 {
+					select {
+					case <-asked:
+					case <-ended:
+						t.Fatal("ended although nothing is another")
+					}
 				}
-				_ = json.NewEncoder(w).Encode(doc)
-			}))
-			defer server.Close()
-			got := missingCRDs(t.Context(), &rest.Config{Host: server.URL})
-			if (row.says == "") != (got == "") || !strings.Contains(got, row.says) {
-				t.Errorf("says %q", got)
 			}
+			now.Store(&row.after)
+			<-ended
 		})
 	}
 }

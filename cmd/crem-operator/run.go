@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"crem.dev/crem/controllers"
+	"crem.dev/crem/internal/served"
 	"crem.dev/crem/internal/version"
 )
 
@@ -48,7 +49,8 @@ func newRun() *cobra.Command {
 		Use:   "run",
 		Short: "Works until it is stopped",
 		Long: `Works until SIGTERM or SIGINT. Of several, one works and the others wait for its lease, which it gives back when it is
-stopped. When the custom resource definitions are missing or older than this operator, it says so and waits for them.`,
+stopped. When the custom resource definitions are missing it says so and waits for them. When they are older than this
+operator it says which fields they lack, and works without those; when others come it ends, to be started anew.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
@@ -143,16 +145,28 @@ func run(ctx context.Context, o *runOptions, logTo io.Writer) error {
 	}
 	defer health.close()
 	log.Info("Operator started", "version", version.Version, "namespace", o.namespace)
-	if !waitForCRDs(ctx, log, cfg, health) {
+	api, err := describer(cfg)
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	fields := waitForCRDs(ctx, log, api, health)
+	if fields == nil {
 		return nil // stopped before they came
 	}
-	return lead(ctx, o, cfg, log, health)
+	sayMissing(log, fields)
+	ctx, stopLeading := context.WithCancel(ctx)
+	defer stopLeading()
+	go func() {
+		untilOthers(ctx, log, api, fields, otherPeriod)
+		stopLeading()
+	}()
+	return lead(ctx, o, cfg, fields, log, health)
 }
 
 // lead runs the manager. Its context's end stops it, with the lease given back.
-func lead(ctx context.Context, o *runOptions, cfg *rest.Config, log logr.Logger, health *healthServer) error {
+func lead(ctx context.Context, o *runOptions, cfg *rest.Config, fields *served.Fields, log logr.Logger, health *healthServer) error {
 	options := controllers.Defaults(o.namespace)
-	options.CollectAfter = o.collectAfter
+	options.CollectAfter, options.Served = o.collectAfter, fields
 	warm := true
 	grace := 20 * time.Second
 	managerOptions := ctrl.Options{

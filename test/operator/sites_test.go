@@ -133,7 +133,12 @@ func TestSection10_SuspendedRepairsAreTold(t *testing.T) {
 	}
 	r.settle(t)
 	says(false)
-	within(t, patience, func() error {
+	within(t, patience, wantRepairEvents(t, about, "Normal RepairsResumed", "Warning RepairsSuspended"))
+}
+
+// wantRepairEvents: what was told about repairs to the sites of a domain.
+func wantRepairEvents(t *testing.T, about client.Object, want ...string) func() error {
+	return func() error {
 		var events eventsv1.EventList
 		if err := api.List(t.Context(), &events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
 			return err
@@ -145,11 +150,32 @@ func TestSection10_SuspendedRepairsAreTold(t *testing.T) {
 			}
 		}
 		slices.Sort(told)
-		if want := []string{"Normal RepairsResumed", "Warning RepairsSuspended"}; !slices.Equal(told, want) {
+		if !slices.Equal(told, want) {
 			return fmt.Errorf("events %q, not %q", told, want)
 		}
 		return nil
-	})
+	}
+}
+
+// TestSection10_SilentAgentsResumeNothing: when the only agent dies that left flows to RDMA, nobody knows of flows any more, and nothing says that repairs are sent again.
+func TestSection10_SilentAgentsResumeNothing(t *testing.T) {
+	clean(t)
+	r := start(t, quick())
+	about := domain("d", 52000, "wan0", labelled("gw", "1"))
+	create(t, about, node("n1", "gw=1"))
+	within(t, patience, wantDomains(t, "n1", "d"))
+	heartbeatFor(t, "n1", time.Now(), time.Hour)
+	s := west(7, v1alpha1.LossHigh, 20)
+	s.RepairsSuspended = true
+	state(t, "n1", metav1.ConditionTrue, v1alpha1.ReasonReady, s)
+	within(t, patience, wantRepairEvents(t, about, "Warning RepairsSuspended"))
+	heartbeat(t, "n1", time.Now().Add(-time.Hour))
+	create(t, node("n2", "gw=1")) // has everything looked at; a Lease alone is looked at when it ends, which was in an hour
+	within(t, patience, wantSites(t, "west 0 Unknown 0;"))
+	r.settle(t)
+	if err := wantRepairEvents(t, about, "Warning RepairsSuspended")(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestSilentAgent: a CREMNode whose agent's Lease is over says so in Ready and keeps the rest; that costs one write, also when the agent writes without a Lease; and
