@@ -117,7 +117,6 @@ func (f *Flow) sendReport(now time.Duration, acts *[]Action) {
 		return
 	}
 	f.settleDoubts(now)
-	f.skew.fade()
 	expected := max(r.expected, r.received)
 	f.learnLoss(expected, r.received)
 	const size = 52

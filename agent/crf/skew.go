@@ -15,8 +15,12 @@ const skewMemory = 64
 // take notes that a packet came so long after it was missed.
 func (s *skew) take(late time.Duration) { s.most = max(s.most, late) }
 
-// fade forgets a little of what lies back.
-func (s *skew) fade() { s.most -= s.most / skewMemory }
+// fadeSkew forgets a little of what lies back when a report is due. Poll does so first: it makes the tolerance shorter, by which blocks are due.
+func (f *Flow) fadeSkew(now time.Duration) {
+	if f.report.active && now >= f.report.due {
+		f.skew.most -= f.skew.most / skewMemory
+	}
+}
 
 // overtakes says whether reordering is normal for the flow.
 func (f *Flow) overtakes() bool { return f.transport.Multipath() }

@@ -24,6 +24,7 @@ func (f *Flow) Poll(now time.Duration, acts *[]Action) {
 		f.Close(now, wire.CloseIdle, acts)
 		return
 	}
+	f.fadeSkew(now)
 	f.releaseOverdue(now, acts)
 	if f.state == Protecting {
 		f.pollBlocks(now, acts)
