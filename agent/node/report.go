@@ -98,8 +98,6 @@ func (r *reporter) askFields(ctx context.Context) bool {
 		return false
 	}
 	r.asked = now
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	fields, err := served.Read(ctx, r.client.crem)
 	if err != nil || slices.Equal(fields.Missing(), r.fields.Missing()) {
 		return false

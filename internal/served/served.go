@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +25,10 @@ import (
 // Install is what to do where something is missing.
 const Install = "install the CRDs of this version (kubectl apply --server-side -f config/crd/bases, or the chart crem-crds)"
 
-const status = "status"
+const (
+	status   = "status"
+	patience = 10 * time.Second // for an answer
+)
 
 // Path is where an API server describes the kinds. Every account may read it.
 var Path = "/openapi/v3/apis/" + v1alpha1.GroupVersion.String()
@@ -37,6 +41,8 @@ type Fields struct {
 
 // Read asks an API server. Errors are sentences for people: it does not answer, or lacks a whole kind, with what to do.
 func Read(ctx context.Context, client rest.Interface) (*Fields, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	raw, err := client.Get().AbsPath(Path).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	switch {
 	case apierrors.IsNotFound(err):
