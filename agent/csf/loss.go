@@ -130,9 +130,12 @@ func (e *lossEstimate) add(i interval) {
 }
 
 // fell reports whether less is lost during congestion than was before, and not by chance. Only so loss by congestion changes p (Section 5.3, rule 1): a mean of
-// the intervals with less than p alone would fall and fall.
+// the intervals with less than p alone would fall and fall. Where nothing was known before, anything is more.
 func (e *lossEstimate) fell() bool {
 	before, now := e.evidence.known(), e.congested.known()
+	if before.sent == 0 {
+		return now.rate() < before.rate()
+	}
 	return now.sent >= shortMemory && now.rate() < before.rate() && !now.agrees(before, e.burst())
 }
 

@@ -144,6 +144,7 @@ func TestSection10_AFlowThatBeginsUnderMarks(t *testing.T) {
 		w.env.Site = func(string) SharedSite { return site }
 		s := &sending{w, 2}
 		s.write(1)
+		s.wait(testRTT)
 		s.answerHello(gateway, nil)
 		s.wait(testRTT)
 		s.paramAck(s.lastOf(wire.TypeParamUpdate).param.ConfigID, wire.StatusAccepted)
@@ -151,16 +152,19 @@ func TestSection10_AFlowThatBeginsUnderMarks(t *testing.T) {
 	}
 	// share is repair octets to source octets of n round trips with marks.
 	share := func(s *sending, n int, lost uint32) float64 {
-		before := s.f.Stats()
+		before := *s.f.Stats()
 		s.rounds(n, lost, 30)
-		after := s.f.Stats()
+		after := *s.f.Stats()
 		return float64(after.RepairOctets-before.RepairOctets) / float64(after.SourceOctets-before.SourceOctets)
 	}
 	unknown := begin(&ownSite{})
 	asked := unknown.f.targetOctets()
 	most := asked.repair / asked.source
-	if got := share(unknown, 10, 0); got > most || got < most/2 {
+	if got := share(unknown, 1, 0); got > most || got < most/2 {
 		t.Errorf("nothing known: repairs are %.4f of the source octets, asked for are %.4f", got, most)
+	}
+	if got := share(unknown, 10, 0); got > most/4 || got == 0 {
+		t.Errorf("nothing is lost: repairs are %.4f of the source octets, asked for were %.4f", got, most)
 	}
 	site := &ownSite{}
 	for range 100 {
